@@ -1,0 +1,135 @@
+"""What kinds of answer a decision can have: a count, or a choice from a closed list.
+
+All that differs between the two lives here: how an answer is read, pooled into the household's
+first value, bounded from turn to turn, and settled. Parsing is strict: whatever is not plainly an
+allowed value is None, never a guess.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, Protocol
+
+
+def labelled(text: str, label: str) -> str | None:
+    r"""Return what follows `LABEL:` on its line.
+
+    None when the label is missing or stands there twice.
+
+    >>> labelled("REASON: work\nFINAL_TRIPS: 4", "FINAL_TRIPS")
+    '4'
+    >>> labelled("FINAL_TRIPS: 4\nFINAL_TRIPS: 6", "FINAL_TRIPS") is None
+    True
+    """
+    found = re.findall(rf"^[ \t]*{re.escape(label)}[ \t]*:[ \t]*(.*?)[ \t]*$", text, flags=re.M)
+    return found[0] if len(found) == 1 else None
+
+
+def half_up(x: float) -> int:
+    """Round half up, as planners do.
+
+    >>> half_up(2.5), half_up(3.5)
+    (3, 4)
+    """
+    return math.floor(x + 0.5)
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """A whole number from 0 to *most*.
+
+    `turn`, `down` and `up` are the paper's revision bounds (PEMAND A.3).
+    """
+
+    most: int
+    turn: float = 0.5
+    down: float = 1.0
+    up: float = 0.4
+
+    def parse(self, text: str | None) -> int | None:
+        """Read a whole number in range, written in digits and nothing else.
+
+        >>> [Count(60).parse(text) for text in ("4", "4 trips", "-1", "61")]
+        [4, None, None, None]
+        """
+        if text is None or not re.fullmatch(r"[0-9]{1,4}", text):
+            return None
+        value = int(text)
+        return value if value <= self.most else None
+
+    @property
+    def rule(self) -> str:
+        """The GBNF rule of one or two digits; `parse` checks the range."""
+        return '"0" | [1-9] [0-9]?'
+
+    def pool(self, values: Sequence[int]) -> int:
+        """Add the members' own counts to the household's first value."""
+        return min(sum(values), self.most)
+
+    def bound(self, value: int, before: int, first: int) -> int:
+        """Return *value* bounded by the last turn's step and by the household's first value."""
+        step = max(1, math.ceil(self.turn * before))
+        low = max(before - step, math.floor((1 - self.down) * first), 0)
+        high = min(before + step, max(first + 1, math.ceil((1 + self.up) * first)), self.most)
+        return min(max(value, low), high)
+
+    def settle(self, values: Sequence[int]) -> tuple[int, str]:
+        """Return the household's value and how it came about.
+
+        `agreed`, else the `median`, rounded half up.
+        """
+        if len(set(values)) == 1:
+            return values[0], "agreed"
+        return half_up(median(values)), "median"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of a closed list of options; a tie keeps `options[0]`, the status quo."""
+
+    options: tuple[str, ...]
+
+    def parse(self, text: str | None) -> str | None:
+        """Read one of the options exactly.
+
+        >>> Choice(("stay", "move")).parse("move"), Choice(("stay", "move")).parse("Move!")
+        ('move', None)
+        """
+        return text if text in self.options else None
+
+    @property
+    def rule(self) -> str:
+        """The GBNF rule of the options."""
+        return " | ".join(f'"{option}"' for option in self.options)
+
+    def pool(self, values: Sequence[str]) -> str:
+        return self.settle(values)[0]
+
+    def bound(self, value: str, before: str, first: str) -> str:
+        """A choice has no step to bound."""
+        return value
+
+    def settle(self, values: Sequence[str]) -> tuple[str, str]:
+        """Return the majority's option; a tie keeps the status quo."""
+        ranked = Counter(values).most_common()
+        if len(ranked) == 1:
+            return ranked[0][0], "agreed"
+        if ranked[0][1] == ranked[1][1]:
+            return self.options[0], "tie"
+        return ranked[0][0], "majority"
+
+
+class Answer(Protocol):
+    """A kind of answer: `Count` or `Choice`."""
+
+    @property
+    def rule(self) -> str: ...
+    def parse(self, text: str | None) -> Any: ...
+    def pool(self, values: Sequence[Any]) -> Any: ...
+    def bound(self, value: Any, before: Any, first: Any) -> Any: ...
+    def settle(self, values: Sequence[Any]) -> tuple[Any, str]: ...

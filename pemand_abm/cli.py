@@ -1,0 +1,218 @@
+"""The command line: one verb a step.
+
+A command reads its options, calls one function, and prints one result.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from pemand_abm import __version__
+
+FOLDER = click.Path(path_type=Path, file_okay=False)
+FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="pemand")
+def main() -> None:
+    """Zone-level travel and relocation demand from households whose members negotiate."""
+
+
+@main.command()
+@click.argument("region", type=FOLDER)
+@click.option("--out", type=FOLDER, help="Where to write; outputs/population-REGION by default.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the random draws.")
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Never changes the result.",
+)
+def synthesize(region: Path, out: Path | None, seed: int, workers: int) -> None:
+    """Synthesize the households and persons of REGION, a folder with a recipe.yaml.
+
+    Writes checked households.parquet and persons.parquet and prints how well the controls are met.
+    """
+    from pemand_abm.region import read_region
+    from pemand_abm.study import check_writable
+    from pemand_abm.synthesis import fit_summary, synthesize, write_population
+
+    known = read_region(region)
+    out = out or Path("outputs") / f"population-{known.recipe.name}"
+    check_writable(out)
+    _say(f"Synthesizing {known.recipe.title}")
+    population = synthesize(known, seed, workers)
+    write_population(population, out)
+    click.echo(fit_summary(population.fit).to_string())
+    click.echo(
+        f"{len(population.households):,} households, {len(population.persons):,} persons in {out}"
+    )
+
+
+@main.command()
+@click.argument("scenario", type=FILE)
+@click.option("--out", type=FOLDER, help="The run's folder; outputs/SCENARIO by default.")
+@click.option(
+    "--model", help="embedded, scripted, openai:NAME, or a plug-in's; the scenario's by default."
+)
+@click.option(
+    "--base-url", help="The server of an openai model, for example http://127.0.0.1:8000/v1."
+)
+@click.option("--seed", type=int, help="Seed of all draws; the scenario's by default.")
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    help="Replies made at once by the embedded model; all cores by default.",
+)
+@click.option(
+    "--replay", is_flag=True, help="Answer from the run's journal alone; never ask a model."
+)
+def run(
+    scenario: Path,
+    out: Path | None,
+    model: str | None,
+    base_url: str | None,
+    seed: int | None,
+    workers: int | None,
+    replay: bool,
+) -> None:
+    """Run SCENARIO from population to zone demand, maps and a report.
+
+    A run that was stopped goes on where it was when it is run again: what a model has answered is
+    in the run's journal.
+    """
+    from pemand_abm import study
+    from pemand_abm.models import open_model
+    from pemand_abm.models.journal import Journal
+    from pemand_abm.models.progress import Progress
+    from pemand_abm.report import write_report
+    from pemand_abm.scenario import read_scenario
+
+    started = time.monotonic()
+    given = {"model": model, "base_url": base_url, "seed": seed}
+    settings = read_scenario(scenario).model_copy(
+        update={k: v for k, v in given.items() if v is not None}
+    )
+    out = out or Path("outputs") / scenario.stem
+    study.check_writable(out)
+    wanted = open_model(
+        settings.model,
+        base_url=settings.base_url,
+        workers=workers or os.cpu_count() or 1,
+        exact=settings.exact,
+    )
+    with ExitStack() as stack:
+        if hasattr(wanted, "close"):
+            stack.callback(wanted.close)
+        journal = Journal(wanted, out / "journal.sqlite", replay_only=replay)
+        stack.callback(journal.close)
+        prepared = study.prepare(settings, _say)
+        ready = time.monotonic()
+        progress = stack.enter_context(Progress(journal))
+        progress.expect(min(prepared.most_calls, settings.budget.calls or prepared.most_calls))
+        history = study.run(prepared, progress)
+        talked = time.monotonic()
+    manifest = study.manifest_of(prepared, history, wanted, scenario)
+    manifest |= {
+        "calls": progress.calls,
+        "calls_asked": journal.asked,
+        "tokens": {"prompt": journal.prompt_tokens, "completion": journal.completion_tokens},
+        "calls_per_minute": round(60 * journal.asked / (talked - ready), 1)
+        if journal.asked
+        else None,
+        "wall_seconds": {
+            "population": round(ready - started, 1),
+            "negotiations": round(talked - ready, 1),
+        },
+    }
+    _say("Writing tables, matrices and maps")
+    study.write_run(prepared, history, out, manifest)
+    write_report(out)
+    _say(f"Finished in {time.monotonic() - started:.0f} s")
+    click.echo(_summary(manifest, out))
+    study.stop_if_unreached(history, out)
+
+
+def _summary(manifest: dict, out: Path) -> str:
+    counts, talks = manifest["counts"], manifest["negotiations"]
+    heard = ", ".join(f"{n} about {kind}" for kind, n in talks.items()) or "none"
+    rate = manifest["calls_per_minute"]
+    pace = f", {rate:g} calls a minute" if rate else ""
+    moved = counts.get("moved", 0)
+    asked = f"{manifest['calls']} calls, {manifest['calls_asked']} of them asked now{pace}"
+    return "\n".join(
+        [
+            f"{counts['households']:,} households, {counts['persons']:,} persons, "
+            f"{counts['zones']} zones",
+            f"{counts['trips']:,} person trips on an average weekday; "
+            f"{moved:,} completed moves in the year",
+            f"negotiations: {heard} ({asked})",
+            manifest["notes"][0],
+            f"open {out / 'report.html'}; zones.gpkg, demand.csv, trips.omx and more are beside it",
+        ]
+    )
+
+
+@main.command()
+@click.argument("run", type=FOLDER)
+def report(run: Path) -> None:
+    """Write report.html of the folder RUN anew from its files."""
+    from pemand_abm.report import write_report
+
+    click.echo(f"open {write_report(run)}")
+
+
+@main.command()
+@click.argument("run", type=FOLDER)
+@click.argument("household", type=int, required=False)
+def transcript(run: Path, household: int | None) -> None:
+    """Print what the members of HOUSEHOLD said in the folder RUN.
+
+    Without HOUSEHOLD, the longest talk.
+    """
+    from pemand_abm.transcript import print_transcript
+
+    print_transcript(run, household, Console())
+
+
+@main.command()
+@click.option(
+    "--fetch",
+    is_flag=True,
+    help="Fetch and verify the embedded model's weights where they are missing.",
+)
+def doctor(fetch: bool) -> None:
+    """Show what is installed here, and what each model backend needs."""
+    from pemand_abm.doctor import print_report
+    from pemand_abm.models.weights import fetch_weights
+
+    if fetch:
+        _say(f"weights: {fetch_weights()}")
+    print_report(Console())
+
+
+@main.command()
+@click.argument("folder", type=FOLDER)
+def init(folder: Path) -> None:
+    """Make a study in FOLDER, a new folder.
+
+    A region, scenarios, and places for training and outputs.
+
+    It runs as it is: cd FOLDER and pemand run scenarios/baseline.yaml.
+    """
+    from pemand_abm.init import make_study
+
+    make_study(folder)
+    click.echo(f"made {folder}; now: cd {folder} && pemand run scenarios/baseline.yaml")

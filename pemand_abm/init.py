@@ -1,0 +1,60 @@
+"""A new study: a copy of the first one, from the installed package or from the repository."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from importlib import resources
+from pathlib import Path
+
+from pemand_abm.errors import PemandError
+
+PARTS = ("synthpop/sf25", "synthpop/rates", "scenarios")
+EMPTY = {
+    "training": "Fine-tuning recipes, rubrics, annotation sheets and model cards of this study.\n",
+    "outputs": "One folder a run; `pemand run scenarios/baseline.yaml` makes outputs/baseline.\n",
+}
+
+
+def study_files() -> Path:
+    """Return the folder that holds the first study.
+
+    The package's own copy in a wheel, else the repository's root.
+    """
+    packaged = Path(str(resources.files("pemand_abm"))) / "study"
+    root = packaged if packaged.is_dir() else Path(__file__).resolve().parents[1]
+    missing = [part for part in PARTS if not (root / part).is_dir()]
+    if missing:
+        raise PemandError(
+            f"this installation lacks the study's files ({', '.join(missing)}); "
+            "install pemand-abm again"
+        )
+    return root
+
+
+def make_study(folder: Path) -> None:
+    """Copy the first study to *folder*, whole or not at all.
+
+    A folder that holds files is refused.
+    """
+    if folder.exists() and any(folder.iterdir()):
+        raise PemandError(f"{folder} is there and not empty; name a new folder")
+    root = study_files()
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".pemand-", dir=folder.parent) as place:
+            draft = Path(place) / "study"
+            for part in PARTS:
+                shutil.copytree(
+                    root / part,
+                    draft / part,
+                    ignore=shutil.ignore_patterns("__pycache__", "build.py"),
+                )
+            for name, text in EMPTY.items():
+                (draft / name).mkdir()
+                (draft / name / "README.md").write_text(text, encoding="utf-8")
+            if folder.exists():
+                folder.rmdir()
+            draft.rename(folder)
+    except OSError as fault:
+        raise PemandError(f"cannot make {folder}: {fault.strerror or fault}") from fault

@@ -1,0 +1,173 @@
+"""Language models by name: what answers the requests of a dialogue.
+
+A backend holds no knowledge of households or protocols. Wrappers (`journal.Journal`,
+`progress.Progress`) are models too.
+
+Another package adds a backend through the entry point group ``pemand_abm.models``: the name points
+to a function that is called with the keywords `model` (what stands after the colon, or ""),
+`base_url`, `workers` and `exact`, and returns a Model.
+"""
+
+from __future__ import annotations
+
+import difflib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from importlib.metadata import entry_points
+from pathlib import Path
+from queue import Empty, SimpleQueue
+
+from pemand_abm.dialogue import Model, Reply, Request
+from pemand_abm.errors import ModelError
+
+GROUP = "pemand_abm.models"
+
+
+def open_model(
+    name: str, *, base_url: str | None = None, workers: int = 1, exact: bool = True
+) -> Model:
+    """Return the model that *name* stands for.
+
+    Parameters
+    ----------
+    name : str
+        ``embedded`` (or ``llamacpp``, with ``llamacpp:FILE.gguf`` for other weights), ``scripted``,
+        ``openai:NAME``, or ``BACKEND:NAME`` of an installed plug-in.
+    base_url : str, optional
+        The server, for backends that ask one: ``http://127.0.0.1:8000/v1``.
+    workers : int
+        How many replies are made at once on this machine's cores; never changes a reply in exact
+        mode.
+    exact : bool
+        Whether the embedded model's replies must not depend on order or number of workers.
+
+    Raises
+    ------
+    ModelError
+        If the name is unknown, or its package, weights or server address is missing.
+    """
+    backend, _, model = name.partition(":")
+    return _opener(backend)(model=model, base_url=base_url, workers=workers, exact=exact)
+
+
+def known_models() -> list[str]:
+    """Return the names of all backends, the built-in ones and the plugged-in ones."""
+    return sorted({*BUILT_IN, *(point.name for point in entry_points(group=GROUP))})
+
+
+def open_embedded(*, model: str, base_url: str | None, workers: int, exact: bool) -> Model:
+    """Open the embedded model, or another GGUF file, on this machine's processor."""
+    from pemand_abm.models.llamacpp import LlamaCpp
+    from pemand_abm.models.weights import fetch_weights
+
+    _needs_no_server("embedded", base_url)
+    LlamaCpp.require()
+    return LlamaCpp(Path(model) if model else fetch_weights(), workers=workers, exact=exact)
+
+
+def open_openai(*, model: str, base_url: str | None, workers: int, exact: bool) -> Model:
+    """Open a model on a server; *workers* and *exact* concern this machine's cores alone."""
+    from pemand_abm.models.openai import OpenAI
+
+    if not model:
+        raise ModelError("openai needs the name of a model: --model openai:NAME")
+    if not base_url:
+        raise ModelError(f"openai:{model} needs a server: --base-url http://127.0.0.1:8000/v1")
+    return OpenAI(model, base_url)
+
+
+def open_scripted(*, model: str, base_url: str | None, workers: int, exact: bool) -> Model:
+    """Open the scripted model, which needs no weights."""
+    from pemand_abm.models.scripted import Scripted
+
+    _needs_no_server("scripted", base_url)
+    if model:
+        raise ModelError(f"scripted takes no name after the colon, found {model!r}")
+    return Scripted()
+
+
+def spread(
+    requests: Sequence[Request],
+    workers: Sequence[Callable[[Request], Reply]],
+    stop: threading.Event,
+    *,
+    join: bool,
+) -> Iterator[tuple[int, Reply]]:
+    """Answer the requests with one thread a worker, and yield (position, reply) in finishing order.
+
+    The first fault stops all and is raised here; so does a consumer that goes away. *stop* is then
+    set, for calls under way to heed. With *join* the threads are waited for (native code must not
+    run while the interpreter ends); without, they are left.
+    """
+    todo: SimpleQueue[int] = SimpleQueue()
+    done: SimpleQueue[tuple[int, Reply | BaseException]] = SimpleQueue()
+    for position in range(len(requests)):
+        todo.put(position)
+
+    def work(ask: Callable[[Request], Reply]) -> None:
+        while not stop.is_set():
+            try:
+                position = todo.get_nowait()
+            except Empty:
+                return
+            try:
+                done.put((position, ask(requests[position])))
+            except BaseException as fault:
+                done.put((position, fault))
+                stop.set()
+
+    threads = [
+        threading.Thread(target=work, args=(ask,), daemon=not join)
+        for ask in workers[: len(requests)]
+    ]
+    try:
+        for thread in threads:
+            thread.start()
+        for _ in requests:
+            position, reply = done.get()
+            if isinstance(reply, BaseException):
+                raise reply
+            yield position, reply
+    finally:
+        stop.set()
+        for thread in threads:
+            if join and thread.ident is not None:
+                thread.join()
+
+
+BUILT_IN: dict[str, Callable[..., Model]] = {
+    "embedded": open_embedded,
+    "llamacpp": open_embedded,
+    "openai": open_openai,
+    "scripted": open_scripted,
+}
+"""The backends of this package, known to a source tree that is not installed too."""
+
+
+def _opener(backend: str) -> Callable[..., Model]:
+    """Return the function that opens a backend; no plug-in takes the place of a built-in one."""
+    if backend in BUILT_IN:
+        return BUILT_IN[backend]
+    for point in entry_points(group=GROUP, name=backend):
+        try:
+            return point.load()
+        except Exception as fault:
+            raise ModelError(
+                f"the plug-in {point.value} of {backend!r} does not load: {fault}"
+            ) from fault
+    raise ModelError(_unknown(backend))
+
+
+def _unknown(backend: str) -> str:
+    known = known_models()
+    near = difflib.get_close_matches(backend, known, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    names = ", ".join(known)
+    return f"unknown model {backend!r}{hint} (known: {names}; a server's model is openai:NAME)"
+
+
+def _needs_no_server(name: str, base_url: str | None) -> None:
+    if base_url:
+        raise ModelError(
+            f"{name} runs in this process and takes no base_url; a server's model is openai:NAME"
+        )

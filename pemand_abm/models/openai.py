@@ -1,0 +1,299 @@
+"""A language model on a server of OpenAI's chat protocol: vLLM, llama.cpp, Ollama, a cloud.
+
+The key comes from the environment (`PEMAND_API_KEY`, else `OPENAI_API_KEY`) and goes to the server
+alone: not into the identity, the journal, a log or an error.
+
+A grammar is sent under both names in use, `grammar` (llama.cpp) and `structured_outputs` (vLLM,
+since 0.12). A server that rejects them is asked again without, and without from then on, which
+`notes` then says; the readers of replies are strict either way.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from pemand_abm.dialogue import Reply, Request
+from pemand_abm.errors import ModelError
+from pemand_abm.models import spread
+
+if TYPE_CHECKING:
+    import httpx
+    import tenacity
+
+KEYS = ("PEMAND_API_KEY", "OPENAI_API_KEY")
+EXCERPT = 200
+LONGEST_WAIT = 600.0
+REJECTED = (400, 422)
+
+
+class OpenAI:
+    """A model by name on an OpenAI-compatible server.
+
+    Parameters
+    ----------
+    name : str
+        The model as the server calls it.
+    base_url : str
+        The server; ``/v1`` is added where no path is given. A user and password in it are used and
+        shown nowhere.
+    in_flight : int
+        Requests under way at once.
+    timeout : float
+        Seconds that one try may be silent.
+    attempts : int
+        Tries a request, where the server is busy (429), fails (5xx), is silent, or sends half a
+        reply.
+    pause : float
+        Seconds before the second try, doubled before each further one; a server's Retry-After goes
+        before.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        base_url: str,
+        in_flight: int = 8,
+        timeout: float = 120.0,
+        attempts: int = 5,
+        pause: float = 1.0,
+    ) -> None:
+        self._name, self._in_flight, self._timeout = name, in_flight, timeout
+        self._attempts, self._pause = attempts, pause
+        self._url, login = _split(base_url)
+        self._key = _key()
+        self._login = login
+        self._secrets = _spellings(self._key, login)
+        self._takes_grammar: bool | None = None
+        self._probing = threading.Lock()
+        self.identity: dict[str, str | int | float | bool] = {
+            "model": f"openai:{name}",
+            "base_url": self._url,
+        }
+        self.notes: list[str] = []
+        _require()
+
+    def complete(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
+        """Yield (position, reply) in finishing order; a fault of one stops all, as ModelError."""
+        import httpx
+
+        if not requests:
+            return
+        stop = threading.Event()
+        headers = {"Authorization": f"Bearer {self._key}"} if self._key and not self._login else {}
+        limits = httpx.Limits(max_connections=self._in_flight)
+        client = httpx.Client(
+            timeout=self._timeout, headers=headers, auth=self._login, limits=limits
+        )
+        asks = [partial(self._ask, client, stop)] * self._in_flight
+        try:
+            yield from spread(requests, asks, stop, join=False)
+        finally:
+            client.close()
+
+    def _ask(self, client: httpx.Client, stop: threading.Event, request: Request) -> Reply:
+        plain = self._body(request)
+        if request.grammar is None or self._takes_grammar is False:
+            return self._reply(client, stop, plain)
+        constrained = plain | {
+            "grammar": request.grammar,
+            "structured_outputs": {"grammar": request.grammar},
+        }
+        if self._takes_grammar:
+            return self._reply(client, stop, constrained)
+        with self._probing:
+            return self._probe(client, stop, plain, constrained)
+
+    def _probe(
+        self, client: httpx.Client, stop: threading.Event, plain: dict, constrained: dict
+    ) -> Reply:
+        """Learn from the first constrained request whether the server takes a grammar at all."""
+        if self._takes_grammar is None:
+            try:
+                reply = self._reply(client, stop, constrained)
+                self._takes_grammar = True
+                return reply
+            except _Rejected:
+                reply = self._reply(client, stop, plain)
+                self._takes_grammar = False
+                self.notes.append(
+                    f"{self._url} rejects a grammar: its replies are unconstrained text"
+                )
+                return reply
+        return self._reply(client, stop, constrained if self._takes_grammar else plain)
+
+    def _body(self, request: Request) -> dict[str, Any]:
+        return {
+            "model": self._name,
+            "messages": request.messages,
+            "seed": request.seed,
+            "temperature": request.temperature,
+            "max_tokens": request.max_tokens,
+        }
+
+    def _reply(self, client: httpx.Client, stop: threading.Event, body: dict[str, Any]) -> Reply:
+        import tenacity
+
+        tries = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(_Again),
+            stop=tenacity.stop_after_attempt(self._attempts) | tenacity.stop_when_event_set(stop),
+            wait=self._wait,
+            sleep=tenacity.sleep_using_event(stop),
+            reraise=True,
+        )
+        try:
+            return tries(self._try, client, body)
+        except _Again as fault:
+            raise ModelError(
+                f"{self._url} gave no reply in {tries.statistics['attempt_number']} tries: {fault}"
+            ) from None
+
+    def _wait(self, state: tenacity.RetryCallState) -> float:
+        fault = state.outcome.exception() if state.outcome else None
+        asked = fault.seconds if isinstance(fault, _Again) else None
+        return (
+            asked if asked is not None else min(self._pause * 2 ** (state.attempt_number - 1), 60.0)
+        )
+
+    def _try(self, client: httpx.Client, body: dict[str, Any]) -> Reply:
+        import httpx
+
+        try:
+            answer = client.post(f"{self._url}/chat/completions", json=body)
+        except httpx.TimeoutException:
+            raise _Again(f"silent for {self._timeout:g} seconds") from None
+        except httpx.RequestError as failure:
+            raise _Again(self._clean(str(failure)) or type(failure).__name__) from None
+        if answer.is_success:
+            return self._read(answer)
+        fault = f"status {answer.status_code}: {self._clean(answer.text)}"
+        if answer.status_code in (408, 429) or answer.status_code >= 500:
+            raise _Again(fault, self._retry_after(answer))
+        if answer.status_code in REJECTED:
+            raise _Rejected(f"{self._url} rejects the request with {fault}")
+        raise ModelError(f"{self._url} answers with {fault}{self._mend(answer.status_code)}")
+
+    def _read(self, answer: httpx.Response) -> Reply:
+        try:
+            body = answer.json()
+            choice = body["choices"][0]
+            text = choice["message"].get("content") or ""
+            usage = body.get("usage") or {}
+            tokens = int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0)
+        except (ValueError, LookupError, TypeError, AttributeError):
+            raise _Again(f"an unreadable reply: {self._clean(answer.text)}") from None
+        if not isinstance(text, str):
+            raise _Again(f"a reply that is no text: {self._clean(answer.text)}")
+        return Reply(text, *tokens, finish=str(choice.get("finish_reason") or "stop"))
+
+    def _retry_after(self, answer: httpx.Response) -> float | None:
+        seconds = _seconds(answer.headers.get("retry-after", ""))
+        if seconds is not None and seconds > LONGEST_WAIT:
+            raise ModelError(
+                f"{self._url} (status {answer.status_code}) asks to wait {seconds:.0f} seconds; "
+                "run again then: what the journal holds is not asked anew"
+            )
+        return seconds
+
+    def _clean(self, text: str) -> str:
+        """Return the first letters of what a server said, on one line and without our key."""
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return " ".join(text.split())[:EXCERPT]
+
+    def _mend(self, status: int) -> str:
+        if status in (401, 403):
+            return f". {KEYS[0]} is {'set but not accepted' if self._key else 'not set'}"
+        if status == 404:
+            return (
+                f". Has the server a model {self._name!r}, and does its API begin at {self._url}?"
+            )
+        return ""
+
+
+class _Again(Exception):
+    """A fault that may pass; `seconds` is how long the server asked to be left alone."""
+
+    def __init__(self, message: str, seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.seconds = seconds
+
+
+class _Rejected(ModelError):
+    """A request that the server understands and does not take."""
+
+
+def _key() -> str | None:
+    found = next(
+        ((name, value) for name in KEYS if (value := os.environ.get(name, "").strip())), None
+    )
+    if found is None:
+        return None
+    if not (found[1].isascii() and found[1].isprintable()):
+        raise ModelError(f"the key in {found[0]} holds letters that no key has; copy it again")
+    return found[1]
+
+
+def _split(base_url: str) -> tuple[str, tuple[str, str] | None]:
+    """Return the address without secrets, and the user and password that stood in it."""
+    try:
+        parts = urlsplit(base_url)
+        host = parts.hostname or ""
+        place = (f"[{host}]" if ":" in host else host) + (f":{parts.port}" if parts.port else "")
+    except ValueError:
+        raise ModelError(
+            "base_url is no web address; an example is http://127.0.0.1:8000/v1"
+        ) from None
+    if parts.scheme not in ("http", "https") or not host:
+        raise ModelError(
+            "base_url must begin with http:// or https:// and name a host: http://127.0.0.1:8000/v1"
+        )
+    if parts.query or parts.fragment:
+        raise ModelError(
+            f"base_url for {place} must end with its path: give a key in {KEYS[0]}, not after a '?'"
+        )
+    login = (
+        (unquote(parts.username or ""), unquote(parts.password or ""))
+        if "@" in parts.netloc
+        else None
+    )
+    return urlunsplit((parts.scheme, place, parts.path.rstrip("/") or "/v1", "", "")), login
+
+
+def _spellings(key: str | None, login: tuple[str, str] | None) -> list[str]:
+    """Return every form in which a server could echo our secrets."""
+    basic = (
+        [login[1] or login[0], base64.b64encode(":".join(login).encode()).decode()] if login else []
+    )
+    return [secret for secret in (key, *basic) if secret]
+
+
+def _seconds(header: str) -> float | None:
+    """Return the seconds of a Retry-After header, a number or a date (RFC 9110 §10.2.3)."""
+    try:
+        return max(0.0, float(header))
+    except ValueError:
+        pass
+    try:
+        date = parsedate_to_datetime(header)
+    except ValueError:
+        return None
+    return max(0.0, date.replace(tzinfo=date.tzinfo or UTC).timestamp() - time.time())
+
+
+def _require() -> None:
+    try:
+        import httpx  # noqa: F401
+        import tenacity  # noqa: F401
+    except ImportError as fault:
+        raise ModelError(
+            f"openai models need the package {fault.name}: pip install {fault.name}"
+        ) from None

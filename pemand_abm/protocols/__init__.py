@@ -1,0 +1,1 @@
+"""Negotiation protocols, each a generator."""

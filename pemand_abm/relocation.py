@@ -1,0 +1,123 @@
+"""Who decides to move in the year, so that completed moves match the census rate of each group.
+
+ARCHITECTURE §6.
+
+Relocation is one decision, not a hazard times a decision: P = logit^-1(alpha_g + s), with s the
+household's score and alpha_g the level of its group (tenure by age of head). A household moves when
+its own random number lies below P, so it moves exactly when alpha_g exceeds its *critical level*
+logit(u) - s. Solving alpha_g for a wanted number of movers is then a matter of sorting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from pemand_abm import keys
+
+MINUTES_OF_DAY = 24 * 60
+MORNING = 9 * 60
+
+
+@dataclass(frozen=True, slots=True)
+class Relocation:
+    """The year's relocation decisions.
+
+    `households` (index household_id): `group`, `minute` of the decision, `order` in the queue
+    within a minute, `probability` (annual, of deciding to move), `moves` (bool). `groups` (index
+    group): households, target_rate, wanted, decided, completed, difference, alpha.
+    """
+
+    households: pd.DataFrame
+    groups: pd.DataFrame
+
+
+def critical_levels(score: pd.Series, seed: int, event: str) -> pd.Series:
+    """Return logit(u) - score for each household.
+
+    The group level above which it decides to move.
+    """
+    u = keys.uniforms(score.index, seed, event, "decide")
+    return pd.Series(np.log(u / (1 - u)), index=score.index) - score
+
+
+def decide(critical: pd.Series, group: pd.Series, movers: pd.Series) -> tuple[pd.Series, pd.Series]:
+    """Return (moves, alpha by group) such that *movers* households of each group decide to move."""
+    alpha = {
+        name: _level(np.sort(levels.to_numpy()), int(movers[name]))
+        for name, levels in critical.groupby(group)
+    }
+    alpha = pd.Series(alpha, dtype="float64", name="alpha")
+    return critical < group.map(alpha).astype("float64"), alpha
+
+
+def _level(ordered: np.ndarray, count: int) -> float:
+    """Return a level above exactly *count* of the ordered critical levels.
+
+    It lies midway between its neighbours.
+    """
+    below = ordered[count - 1] if count else ordered[0] - 1.0
+    above = ordered[count] if count < len(ordered) else ordered[-1] + 1.0
+    return float(below + above) / 2
+
+
+def calibrate(
+    rates: pd.DataFrame,
+    completed: Callable[[pd.DataFrame], pd.Index],
+    seed: int,
+    event: str = "relocation:1",
+    days: int = 365,
+    most: int = 12,
+) -> Relocation:
+    """Solve the groups' levels so that the moves that the market completes match the census rates.
+
+    *rates* (index household_id): `group`, `target` (annual rate of the group), `score` (log-odds).
+    *completed* runs the housing market for a table of movers and returns the ids of the households
+    that moved. Some who decide to move find no home, so more must decide than move.
+    """
+    year = schedule(rates.index, seed, event, days).assign(group=rates["group"])
+    critical = critical_levels(rates["score"], seed, event)
+    grouped = rates.groupby("group")
+    households = grouped.size().rename("households")
+    target = grouped["target"].first()
+    wanted = np.floor(target * households * days / 365 + 0.5).astype("int64")
+    decided = wanted.copy()
+    best: tuple[int, Relocation] | None = None
+    for _ in range(most):
+        moves, alpha = decide(critical, rates["group"], decided)
+        done = completed(year[moves])
+        count = rates.loc[done, "group"].value_counts().reindex(households.index, fill_value=0)
+        groups = pd.DataFrame(
+            {
+                "households": households,
+                "target_rate": target,
+                "wanted": wanted,
+                "decided": decided,
+                "completed": count,
+                "difference": count - wanted,
+                "alpha": alpha,
+            }
+        )
+        probability = 1 / (1 + np.exp(-(rates["group"].map(alpha) + rates["score"])))
+        found = Relocation(year.assign(probability=probability, moves=moves), groups)
+        off = int(groups["difference"].abs().sum())
+        if best is None or off < best[0]:
+            best = (off, found)
+        if off == 0:
+            break
+        decided = (decided - groups["difference"]).clip(lower=0, upper=households)
+    assert best is not None
+    return best[1]
+
+
+def schedule(ids: pd.Index, seed: int, event: str, days: int) -> pd.DataFrame:
+    """Return each household's day of the decision as `minute`.
+
+    Integer, nine in the morning and its `order` in that minute's queue.
+    """
+    day = np.floor(keys.uniforms(ids, seed, event, "date") * days).astype("int64")
+    order = keys.uniforms(ids, seed, event, "order")
+    return pd.DataFrame({"minute": day * MINUTES_OF_DAY + MORNING, "order": order}, index=ids)

@@ -1,0 +1,800 @@
+"""The report of a run: one HTML file from the run's files alone, that opens offline.
+
+Tables are computed here and laid out by `templates/report.html.j2`. This is the only module that
+imports plotly.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import yaml
+
+from pemand_abm import transcript
+from pemand_abm.demand import PURPOSES
+from pemand_abm.errors import PemandError
+from pemand_abm.geopackage import COLOURS, read_zones
+from pemand_abm.tables import write_text
+
+if TYPE_CHECKING:
+    from geopandas import GeoDataFrame
+    from plotly.graph_objects import Figure
+
+FILE = "report.html"
+NEEDED = (
+    "run.yaml",
+    "decisions.parquet",
+    "events.parquet",
+    "households.parquet",
+    "demand.csv",
+    "zones.gpkg",
+)
+PURPOSE_WORDS = {
+    "hbw": "Home-based work",
+    "hbsch": "Home-based school",
+    "hbo": "Home-based other",
+    "nhb": "Non-home-based",
+}
+PURPOSE_COLOURS = {"hbw": "#255a7d", "hbsch": "#e0a83c", "hbo": "#63b795", "nhb": "#8c8fa3"}
+MEASURES = {
+    "trips_per_household": ("Trips per household", "person trips of a weekday a household"),
+    "TRIPS_P": ("Productions", "person trips of a weekday"),
+    "TRIPS_A": ("Attractions", "person trips of a weekday"),
+    "moves_out": ("Moves out", "completed moves of the run"),
+    "vacant_dwellings": ("Vacant dwellings", "dwellings at the end of the run"),
+}
+EVENT_WORDS = {
+    "travel_day": "travel days simulated",
+    "decided_to_stay": "households decided to stay",
+    "decided_to_move": "households decided to move",
+    "queued": "had to wait for a vacant dwelling",
+    "moved": "moved",
+    "gave_up": "found none, gave up and stayed",
+}
+# Cells of fewer households are not shown (VALIDATION T4).
+LEAST = 30
+# The TMIP manual's range of productions over attractions for a whole region.
+RATIO = (0.9, 1.1)
+MOST_TRIPS = 20
+# The colour of zones without a value.
+EMPTY = "#e6e6e6"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Text to be laid out; the first *labels* columns are set to the left."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    caption: str = ""
+    labels: int = 1
+    flagged: frozenset[int] = field(default_factory=frozenset)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """What a run's folder holds."""
+
+    manifest: dict[str, Any]
+    decisions: pd.DataFrame
+    events: pd.DataFrame
+    households: pd.DataFrame
+    demand: pd.DataFrame
+    zones: GeoDataFrame
+    balance: pd.DataFrame | None
+    calibration: pd.DataFrame | None
+    fit: pd.DataFrame | None
+    columns: pd.DataFrame | None
+    transcripts: list[transcript.Record]
+
+
+def read_run(folder: Path) -> Run:
+    """Read the files of a run.
+
+    Raises
+    ------
+    PemandError
+        No such folder, or files that a whole run has are not there.
+    """
+    folder = Path(folder)
+    lacking = [name for name in NEEDED if not (folder / name).exists()]
+    if lacking:
+        raise PemandError(
+            f"{folder}: not a whole run, it lacks {', '.join(lacking)}; run `pemand run` with "
+            f"--out {folder}"
+        )
+    manifest = yaml.safe_load((folder / "run.yaml").read_text(encoding="utf-8"))
+    if not isinstance(manifest, dict):
+        raise PemandError(f"{folder / 'run.yaml'}: not a mapping of keys; run `pemand run` again")
+
+    def optional(name: str) -> pd.DataFrame | None:
+        path = folder / name
+        return pd.read_csv(path) if path.exists() else None
+
+    zones = read_zones(folder / "zones.gpkg")
+    return Run(
+        manifest=manifest,
+        decisions=_unindexed(folder / "decisions.parquet", "household_id"),
+        events=pd.read_parquet(folder / "events.parquet"),
+        households=pd.read_parquet(folder / "households.parquet"),
+        demand=pd.read_csv(folder / "demand.csv", dtype={"zone_id": str}).set_index("zone_id"),
+        zones=zones,
+        balance=optional("demand_balance.csv"),
+        calibration=optional("moves_calibration.csv"),
+        fit=optional("fit_summary.csv"),
+        columns=optional("columns.csv"),
+        transcripts=transcript.read_transcripts(folder),
+    )
+
+
+def _unindexed(path: Path, key: str) -> pd.DataFrame:
+    table = pd.read_parquet(path)
+    return table if key in table else table.reset_index()
+
+
+def write_report(out: Path) -> Path:
+    """Write `report.html` into the run's folder from its other files, and return its path.
+
+    Raises
+    ------
+    PemandError
+        The folder is not a whole run, or cannot be written.
+    """
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+    from plotly.offline import get_plotlyjs
+
+    run = read_run(out)
+    environment = Environment(
+        loader=PackageLoader("pemand_abm"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["value_words"] = transcript.value_words
+    environment.filters["outcome_words"] = transcript.outcome_words
+    text = environment.get_template("report.html.j2").render(
+        manifest=run.manifest,
+        css=Markup(
+            resources.files("pemand_abm")
+            .joinpath("templates", "report.css")
+            .read_text(encoding="utf-8")
+        ),
+        plotly=Markup(get_plotlyjs()),
+        figures={name: Markup(_div(figure, name)) for name, figure in figures(run).items()},
+        statement=statement(run),
+        headlines=headlines(run),
+        demand=demand_tables(run.demand),
+        balance=balance_rows(run.balance),
+        size_vehicles=size_by_vehicles(run),
+        distribution=distribution_words(run),
+        relocation=relocation_table(run.calibration),
+        events=event_counts(run.events),
+        fit=fit_table(run.fit),
+        outcomes=outcome_counts(run.decisions),
+        moderator=moderator_words(run.transcripts),
+        moderation=moderation_words(run.transcripts),
+        talks=[_talk(r) for r in to_read(run.transcripts)],
+        talks_held=len(run.transcripts),
+        card=run_card(run),
+        files=_any_table(run.columns, labels=3),
+    )
+    path = Path(out) / FILE
+    write_text(text, path)
+    return path
+
+
+# --- words ----------------------------------------------------------------------------------------
+
+
+def statement(run: Run) -> dict[str, str]:
+    """Return the plain words at the top: whose numbers the zone totals are, and why."""
+    held = len(run.transcripts)
+    admitted = run.manifest.get("admitted", False)
+    entered = int((run.decisions["source"] == "negotiated").sum())
+    if admitted and entered:
+        return {
+            "kind": "in",
+            "title": "Negotiations entered the zone totals.",
+            "text": f"{entered:,} of {len(run.decisions):,} decisions were negotiated by this "
+            "model, which has passed its evaluation; "
+            "all others were drawn from survey distributions.",
+        }
+    if held == 0:
+        return {
+            "kind": "out",
+            "title": "The zone totals are the survey surrogate's.",
+            "text": "No household negotiated in this run: every decision was drawn from survey "
+            "distributions for households of its kind.",
+        }
+    why = (
+        "none of them was counted in this run"
+        if admitted
+        else "this model has no evaluation card, so its numbers are not taken for behaviour"
+    )
+    return {
+        "kind": "out",
+        "title": "The zone totals are the survey surrogate's.",
+        "text": f"The negotiations below are there to be read: {why}. Every decision that is "
+        "counted was drawn from survey "
+        "distributions for households of its kind.",
+    }
+
+
+def headlines(run: Run) -> list[tuple[str, str]]:
+    """Return the figures of the first line, each with its words."""
+    households, trips = int(run.demand["households"].sum()), float(run.demand["TRIPS_P"].sum())
+    moved = int((run.events["kind"] == "moved").sum())
+    return [
+        (f"{households:,}", "households"),
+        (f"{int(run.demand['persons'].sum()):,}", "persons in them"),
+        (f"{trips:,.0f}", "person trips of an average weekday"),
+        (f"{trips / households:.2f}" if households else "none", "trips a household"),
+        (f"{moved:,}", "households moved in the year"),
+        (f"{len(run.transcripts):,}", "negotiations to read"),
+    ]
+
+
+def run_card(run: Run) -> list[tuple[str, str]]:
+    """Return what made this run, as names and values."""
+    manifest = run.manifest
+    tokens, seconds = manifest.get("tokens") or {}, manifest.get("wall_seconds") or {}
+    model = manifest.get("model") or {}
+    rows = [
+        ("Scenario", manifest.get("scenario")),
+        ("Region", manifest.get("region")),
+        ("Seed", manifest.get("seed")),
+    ]
+    rows += (
+        [(f"Model: {_words(k)}", v) for k, v in model.items()]
+        if isinstance(model, dict)
+        else [("Model", model)]
+    )
+    rows += [
+        ("Prompts (SHA-256)", manifest.get("prompts_sha256")),
+        ("Model calls", manifest.get("calls")),
+    ]
+    if tokens:
+        rows.append(
+            ("Tokens", f"{tokens.get('prompt', 0):,} read, {tokens.get('completion', 0):,} written")
+        )
+    spent = next(
+        (float(s) for step, s in seconds.items() if step.startswith(("negotiat", "talk")) and s),
+        None,
+    )
+    talks = sum((manifest.get("negotiations") or {}).values())
+    if spent and talks:
+        rows.append(("Negotiation rate", f"{talks} in {spent:,.1f} s, {spent / talks:,.2f} s each"))
+    rows += [(f"Time: {_words(step)}", f"{float(s):,.1f} s") for step, s in seconds.items()]
+    rows += [
+        (f"Version: {name}", version) for name, version in (manifest.get("versions") or {}).items()
+    ]
+    return [
+        (name, f"{value:,}" if name == "Model calls" and isinstance(value, int) else str(value))
+        for name, value in rows
+        if value is not None
+    ]
+
+
+def _words(name: str) -> str:
+    return str(name).replace("_", " ").replace("sha256", "SHA-256")
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+def demand_tables(demand: pd.DataFrame) -> list[Table]:
+    """Return productions and attractions by district and purpose, and the purposes' shares."""
+    return [
+        _by_district(demand, end, name)
+        for end, name in (("P", "Productions"), ("A", "Attractions, scaled to the productions"))
+    ]
+
+
+def _by_district(demand: pd.DataFrame, end: str, name: str) -> Table:
+    columns = [f"{p.upper()}_{end}" for p in PURPOSES] + [f"TRIPS_{end}"]
+    sums = demand.groupby("district")[columns].sum()
+    total = sums.sum()
+    shares = total / total.iloc[-1] if total.iloc[-1] else total * 0
+    rows = [
+        [str(d), *(f"{v:,.0f}" for v in values)]
+        for d, values in zip(sums.index, sums.to_numpy(), strict=True)
+    ]
+    rows += [
+        ["Region", *(f"{v:,.0f}" for v in total)],
+        ["Share", *(f"{100 * v:.1f} %" for v in shares)],
+    ]
+    return Table(
+        ["District", *PURPOSE_WORDS.values(), "All"],
+        rows,
+        f"{name} (person trips of an average weekday)",
+    )
+
+
+def balance_rows(balance: pd.DataFrame | None) -> Table | None:
+    """Return productions over raw attractions by purpose, with flags outside the usual range."""
+    if balance is None:
+        return None
+    rows, flagged = [], set()
+    for i, r in enumerate(balance.to_dict("records")):
+        usual = RATIO[0] <= r["ratio"] <= RATIO[1] or math.isnan(r["ratio"])
+        flagged |= set() if usual else {i}
+        rows.append(
+            [
+                PURPOSE_WORDS.get(r["purpose"], str(r["purpose"])),
+                str(r["rates"]),
+                f"{r['productions']:,.0f}",
+                f"{r['attractions_raw']:,.0f}",
+                _number(r["ratio"], 2),
+                "" if usual else "flag",
+                _number(r["mean_minutes"], 1),
+                _number(100 * r["intrazonal_share"], 1),
+            ]
+        )
+    return Table(
+        [
+            "Purpose",
+            "Trip ends for each unit of the land-use columns",
+            "Productions",
+            "Raw attractions",
+            "Ratio",
+            "",
+            "Mean minutes by car",
+            "% within zone",
+        ],
+        rows,
+        "Before scaling (person trips of an average weekday; the usual range of the ratio is "
+        f"{RATIO[0]:.2f} to {RATIO[1]:.2f})",
+        labels=2,
+        flagged=frozenset(flagged),
+    )
+
+
+def _trip_days(run: Run) -> pd.DataFrame:
+    days = run.decisions[run.decisions["kind"] == "trips"]
+    return days.join(run.households[["hhsize", "auto_ownership"]], on="household_id")
+
+
+def size_by_vehicles(run: Run) -> Table:
+    """Return mean trips a household by size and vehicles, but not of few households."""
+    days = _trip_days(run)
+    size, cars = days["hhsize"].clip(upper=5), days["auto_ownership"].clip(upper=3)
+    names = {i: f"{i}" for i in range(5)} | {5: "5 and more"}
+    rows = [
+        [
+            names[n],
+            *(_mean(days[(size == n) & (cars == c)]) for c in range(4)),
+            _mean(days[size == n]),
+        ]
+        for n in sorted(size.unique())
+    ]
+    rows.append(["All", *(_mean(days[cars == c]) for c in range(4)), _mean(days)])
+    return Table(
+        ["Persons", "No vehicle", "1 vehicle", "2 vehicles", "3 and more", "All"],
+        rows,
+        f"Mean person trips of an average weekday a household (n households; cells under {LEAST} "
+        "are not shown)",
+    )
+
+
+def _mean(days: pd.DataFrame) -> str:
+    n = len(days)
+    if n == 0:
+        return "none"
+    return f"{days['value'].mean():.2f} (n {n:,})" if n >= LEAST else f"n {n}"
+
+
+def distribution_words(run: Run) -> str:
+    """Return zero share, mean and spread of the households' trips in one sentence."""
+    trips = run.decisions["value"][run.decisions["kind"] == "trips"]
+    if trips.empty:
+        return "No household's travel day was simulated."
+    return (
+        f"{100 * (trips == 0).mean():.1f} % of the households make no trip on the day; the mean "
+        f"is {trips.mean():.2f}, "
+        f"the standard deviation {trips.std():.2f}, the most {trips.max():.0f}."
+    )
+
+
+def relocation_table(calibration: pd.DataFrame | None) -> Table | None:
+    """Return wanted and completed moves by group; a difference over a twentieth is flagged."""
+    if calibration is None:
+        return None
+    rows, flagged = [], set()
+    for i, r in enumerate(calibration.to_dict("records")):
+        off = abs(r["difference"]) > max(1.0, 0.05 * r["wanted"])
+        flagged |= {i} if off else set()
+        rows.append(
+            [
+                {"own": "Owners", "rent": "Renters"}.get(r["tenure"], str(r["tenure"])),
+                str(r["age"]),
+                f"{r['households']:,.0f}",
+                f"{100 * r['target_rate']:.1f}",
+                *(f"{r[c]:,.0f}" for c in ("wanted", "decided", "completed")),
+                f"{r['difference']:+,.0f}" if r["difference"] else "0",
+                "flag" if off else "",
+            ]
+        )
+    return Table(
+        [
+            "Tenure",
+            "Age of head",
+            "Households",
+            "Census rate, % a year",
+            "Wanted",
+            "Decided",
+            "Completed",
+            "Difference",
+            "",
+        ],
+        rows,
+        "Moves by tenure and age of the head (households; wanted = rate x households)",
+        labels=2,
+        flagged=frozenset(flagged),
+    )
+
+
+def event_counts(events: pd.DataFrame) -> Table:
+    """Return how many events of each kind there were, in the order of the calendar."""
+    counts = events["kind"].value_counts()
+    known = [k for k in EVENT_WORDS if k in counts.index]
+    others = sorted(set(counts.index) - set(known))
+    rows = [[EVENT_WORDS.get(k, _words(k)), f"{counts[k]:,}"] for k in [*known, *others]]
+    return Table(["Event", "Number"], rows, "Events of the calendar (events)")
+
+
+def fit_table(fit: pd.DataFrame | None) -> Table | None:
+    """Return the population's fit to its controls as the run wrote it."""
+    return _any_table(fit, "Synthetic population and its controls", labels=2)
+
+
+def _any_table(table: pd.DataFrame | None, caption: str = "", labels: int = 1) -> Table | None:
+    if table is None:
+        return None
+    rows = [[_cell(v) for v in row] for row in table.itertuples(index=False)]
+    return Table([_words(c) for c in table.columns], rows, caption, labels=labels)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, (bool, str)):
+        return str(value)
+    if isinstance(value, (int, np.integer)):
+        return f"{value:,}"
+    if isinstance(value, (float, np.floating)):
+        return _number(float(value), 0 if float(value).is_integer() else 3)
+    return "" if pd.isna(value) else str(value)
+
+
+def _number(value: float, digits: int) -> str:
+    return "none" if math.isnan(value) else f"{value:,.{digits}f}"
+
+
+def outcome_counts(decisions: pd.DataFrame) -> Table | None:
+    """Return how the sampled households' negotiations ended."""
+    asked = decisions[decisions["outcome"].fillna("") != ""]
+    if asked.empty:
+        return None
+    counts = asked.groupby(["kind", "outcome"]).size()
+    kinds = {"trips": "trips of a travel day", "relocation": "stay or move"}
+    rows = [[kinds.get(k, k), transcript.outcome_words(o), f"{n}"] for (k, o), n in counts.items()]
+    return Table(
+        ["Decision", "How it ended", "Households"],
+        rows,
+        "Negotiations by outcome (households)",
+        labels=2,
+    )
+
+
+def moderator_words(records: Sequence[transcript.Record]) -> str:
+    """Return what the moderator of these talks may do."""
+    kinds = dict.fromkeys(str(r.get("moderator", "judge")) for r in records)
+    return " ".join(transcript.MODERATORS[kind] for kind in kinds if kind in transcript.MODERATORS)
+
+
+def moderation_words(records: Sequence[transcript.Record]) -> str:
+    """Return how much of what was said was rejected, bounded or replaced, in one sentence."""
+    turns = [t for r in records for t in r.get("turns", [])]
+    if not turns:
+        return ""
+    rejected = sum(t.get("verdict") == "reject" for t in turns)
+    bounded = sum(t.get("said") is not None and t.get("said") != t.get("value") for t in turns)
+    personas = [m for r in records for m in r.get("members", []) if m.get("persona")]
+    templated = sum(bool(m.get("templated")) for m in personas)
+    return (
+        f"Of {len(turns):,} statements {rejected:,} were rejected or objected to "
+        f"({100 * rejected / len(turns):.0f} %) and {bounded:,} named a value "
+        f"that was bounded. {templated:,} of {len(personas):,} personas failed their checks and "
+        "were replaced by the plain facts."
+    )
+
+
+# --- negotiations ---------------------------------------------------------------------------------
+
+
+def to_read(records: list[transcript.Record], most: int = 3) -> list[transcript.Record]:
+    """Return the longest talks of several speakers, one about moving among them."""
+    ranked = transcript.talkative(records)
+    chosen = ranked[:most]
+    moving = [r for r in ranked if r.get("kind") == "relocation"]
+    if moving and moving[0] not in chosen:
+        chosen = [*chosen[: most - 1], moving[0]]
+    return chosen
+
+
+def _talk(record: transcript.Record) -> dict[str, Any]:
+    """Return a record with every key that the template names."""
+    unit = record.get("unit", "")
+    turns = [
+        {
+            "phase": str(t.get("phase", "")),
+            "speaker": t.get("speaker", ""),
+            "text": t.get("text", ""),
+            "value": "" if t.get("value") is None else transcript.value_words(t["value"], unit),
+            "scores": transcript.scores_words(t),
+            "notes": transcript.turn_notes(t, unit),
+            "kept": t.get("kept", True),
+        }
+        for t in record.get("turns", [])
+    ]
+    members = [
+        {key: m.get(key, default) for key, default in _MEMBER.items()}
+        for m in record.get("members", [])
+    ]
+    keys = [
+        "zone",
+        "event",
+        "outcome",
+        "value",
+        "initial",
+        "likelihood",
+        "drawn",
+        "anchor",
+        "constraints",
+        "calls",
+    ]
+    known = {key: record.get(key) for key in keys}
+    question = "whether to move" if record.get("kind") == "relocation" else "its trips of a weekday"
+    return known | {
+        "household_id": record["household_id"],
+        "unit": unit,
+        "question": question,
+        "turns": turns,
+        "members": members,
+    }
+
+
+_MEMBER: dict[str, Any] = {
+    "name": "",
+    "speaks": True,
+    "facts": [],
+    "persona": "",
+    "templated": False,
+    "reasoning": "",
+    "review": "",
+    "view": "",
+}
+
+
+# --- figures --------------------------------------------------------------------------------------
+
+
+def figures(run: Run) -> dict[str, Figure]:
+    """Return the figures of the report by name."""
+    return {
+        "map": zone_map(run.zones),
+        "purposes": purpose_bars(run.demand),
+        "distribution": trip_histogram(run.decisions),
+    }
+
+
+def _div(figure: Figure, name: str) -> str:
+    # Only buttons that act on the page itself: plotly's defaults hold one that would send the
+    # figure to a server.
+    buttons = [["zoomIn2d", "zoomOut2d", "resetScale2d", "toImage"]] if name == "map" else []
+    config = {
+        "displaylogo": False,
+        "responsive": True,
+        "displayModeBar": bool(buttons),
+        "modeBarButtons": buttons,
+    }
+    return figure.to_html(
+        full_html=False, include_plotlyjs=False, div_id=f"figure-{name}", config=config
+    )
+
+
+def _layout(height: int, **more: Any) -> dict[str, Any]:
+    return {
+        "height": height,
+        "margin": {"l": 10, "r": 10, "t": 10, "b": 10},
+        "paper_bgcolor": "white",
+        "plot_bgcolor": "white",
+        "font": {
+            "family": "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif",
+            "size": 13,
+            "color": "#26303a",
+        },
+        **more,
+    }
+
+
+def zone_map(zones: GeoDataFrame) -> Figure:
+    """Return a map of filled polygons with a button for each measure; no tiles are fetched."""
+    import plotly.graph_objects as go
+
+    looks = {m: _look(zones, m) for m in MEASURES if m in zones}
+    look = looks[next(iter(looks))]
+    line = {"color": "white", "width": 0.8}
+    outlines = zip(_outlines(zones), look["fillcolor"], look["text"], strict=False)
+    figure = go.Figure(
+        [
+            go.Scatter(
+                x=x,
+                y=y,
+                mode="lines",
+                fill="toself",
+                line=line,
+                hoveron="fills",
+                fillcolor=colour,
+                text=text,
+            )
+            for (x, y), colour, text in outlines
+        ]
+    )
+    figure.update_traces(hoverinfo="text")
+    # Polygons have no colour bar of their own: a trace without points carries it.
+    figure.add_scatter(x=[None], y=[None], mode="markers", marker=look["marker"][-1])
+    buttons = [
+        {"label": MEASURES[m][0], "method": "restyle", "args": [look]} for m, look in looks.items()
+    ]
+    menu = {"type": "buttons", "direction": "right", "buttons": buttons, "x": 0, "xanchor": "left"}
+    menu |= {"y": 1.02, "yanchor": "bottom", "bgcolor": "white", "bordercolor": "#b9c2cc"}
+    hidden = {"visible": False, "showgrid": False, "zeroline": False}
+    figure.update_layout(
+        _layout(640, showlegend=False, dragmode="pan", updatemenus=[menu]),
+        xaxis=hidden,
+        yaxis={**hidden, "scaleanchor": "x", "scaleratio": _stretch(zones)},
+    )
+    return figure.update_layout(margin={"t": 56})
+
+
+def _look(zones: GeoDataFrame, measure: str) -> dict[str, list[Any]]:
+    """Return what a measure sets on the traces: each zone's, then the colour bar's."""
+    from plotly.colors import sample_colorscale
+
+    scale = [[i / (len(COLOURS) - 1), c] for i, c in enumerate(COLOURS)]
+    values = zones[measure].astype("float64").to_numpy()
+    title, unit = MEASURES[measure]
+    known = values[np.isfinite(values)]
+    low, high = (known.min(), known.max()) if len(known) else (0.0, 1.0)
+    high = high if high > low else low + 1.0
+    colours = [
+        sample_colorscale(scale, float((v - low) / (high - low)))[0] if math.isfinite(v) else EMPTY
+        for v in values
+    ]
+    texts = [
+        _hover(z, d, v, title, unit)
+        for z, d, v in zip(zones.index, zones["district"], values, strict=True)
+    ]
+    small = f"<span style='font-size:11px'>{unit.replace(' a household', '<br>a household')}</span>"
+    bar = {"title": {"text": f"{title}<br>{small}"}, "thickness": 14, "len": 0.8, "outlinewidth": 0}
+    marker = {"colorscale": scale, "cmin": float(low), "cmax": float(high), "color": [float(low)]}
+    marker |= {"showscale": True, "colorbar": bar}
+    return {
+        "fillcolor": [*colours, "rgba(0,0,0,0)"],
+        "text": [*texts, ""],
+        "marker": [{}] * len(colours) + [marker],
+    }
+
+
+def _stretch(zones: GeoDataFrame) -> float:
+    """Return how much longer a unit of y is than one of x: a degree of longitude is the shorter."""
+    if zones.crs is None or not zones.crs.is_geographic:
+        return 1.0
+    south, north = zones.total_bounds[[1, 3]]
+    return 1 / math.cos(math.radians((south + north) / 2))
+
+
+def _hover(zone: object, district: object, value: float, title: str, unit: str) -> str:
+    number = (
+        "none"
+        if not math.isfinite(value)
+        else _number(value, 0 if value == round(value) or abs(value) >= 100 else 2)
+    )
+    # Plotly reads a little HTML in its labels.
+    return f"<b>Zone {html.escape(str(zone))}</b>, {html.escape(str(district))}<br>{title}: "
+    f"{number}<br>{unit}"
+
+
+def _outlines(zones: GeoDataFrame) -> list[tuple[list[float | None], list[float | None]]]:
+    """Return every zone's rings, with gaps between them and holes wound the other way."""
+    import shapely
+
+    west, south, east, north = zones.total_bounds
+    shapes = zones.geometry.simplify(max(east - west, north - south) / 3000, preserve_topology=True)
+    outlines = []
+    for shape in shapely.orient_polygons(shapes.to_numpy()):
+        x: list[float | None] = []
+        y: list[float | None] = []
+        for part in getattr(shape, "geoms", [shape]):
+            for ring in (part.exterior, *part.interiors):
+                points = np.round(np.asarray(ring.coords), 6)
+                x += [*points[:, 0].tolist(), None]
+                y += [*points[:, 1].tolist(), None]
+        outlines.append((x[:-1], y[:-1]))
+    return outlines
+
+
+def purpose_bars(demand: pd.DataFrame) -> Figure:
+    """Return productions and attractions by district, stacked by purpose."""
+    import plotly.graph_objects as go
+
+    sums = demand.groupby("district")[[f"{p.upper()}_{e}" for p in PURPOSES for e in "PA"]].sum()
+    districts = [html.escape(str(d)) for d in sums.index]
+    axis = [[d for d in districts for _ in "PA"], ["productions", "attractions"] * len(districts)]
+    figure = go.Figure()
+    for p in PURPOSES:
+        values = [
+            float(v) for pair in sums[[f"{p.upper()}_P", f"{p.upper()}_A"]].to_numpy() for v in pair
+        ]
+        figure.add_bar(
+            y=axis,
+            x=values,
+            orientation="h",
+            name=PURPOSE_WORDS[p],
+            marker_color=PURPOSE_COLOURS[p],
+            hovertemplate="%{x:,.0f} person trips of a weekday",
+        )
+    figure.update_layout(
+        _layout(
+            110 + 62 * len(districts),
+            barmode="stack",
+            bargap=0.25,
+            legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
+            xaxis={
+                "title": "person trips of an average weekday",
+                "gridcolor": "#e6eaee",
+                "tickformat": ",~d",
+            },
+            yaxis={"autorange": "reversed", "automargin": True},
+        )
+    )
+    figure.update_layout(margin={"t": 36})
+    return figure
+
+
+def trip_histogram(decisions: pd.DataFrame) -> Figure:
+    """Return the distribution of households over trips of the day, 20 and more in one bar."""
+    import plotly.graph_objects as go
+
+    trips = decisions["value"][decisions["kind"] == "trips"].clip(upper=MOST_TRIPS)
+    share = 100 * trips.round().value_counts(normalize=True).reindex(
+        range(MOST_TRIPS + 1), fill_value=0.0
+    )
+    labels = [str(i) for i in range(MOST_TRIPS)] + [f"{MOST_TRIPS}+"]
+    colours = ["#e0a83c"] + ["#255a7d"] * MOST_TRIPS
+    figure = go.Figure(
+        go.Bar(
+            x=labels,
+            y=share.tolist(),
+            marker_color=colours,
+            hovertemplate="%{x} trips: %{y:.1f} % of households<extra></extra>",
+        )
+    )
+    figure.update_layout(
+        _layout(
+            300,
+            bargap=0.15,
+            xaxis={"title": "person trips of the household on the day", "type": "category"},
+            yaxis={"title": "% of households", "gridcolor": "#e6eaee"},
+        )
+    )
+    return figure

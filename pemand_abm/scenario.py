@@ -1,0 +1,89 @@
+"""A scenario: one YAML file a run.
+
+A key that is not known is an error that names the one that was meant.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from pemand_abm.demand import DECAY, MINUTES, RATES
+from pemand_abm.settings import Strict, read_settings
+
+Whole = Annotated[int, Field(ge=0)]
+Share = Annotated[float, Field(ge=0)]
+
+
+class Negotiate(Strict):
+    """How many households talk about each decision."""
+
+    trips: Whole = 6
+    relocation: Whole = 2
+
+
+class Budget(Strict):
+    """The most model calls of the run, replayed ones counted; null is no limit."""
+
+    calls: Whole | None = 160
+
+
+class Talks(Strict):
+    """The numbers of the negotiation (PROTOCOLS, PEMAND 5 to 8)."""
+
+    speaking_age: Whole = 12
+    narrative_tries: Whole = 2
+    avr_rounds: Whole = 1
+    max_rounds: Annotated[int, Field(ge=1)] = 5
+    max_regenerations: Whole = 2
+    moderator: Literal["judge", "advise", "checks", "none"] = "judge"
+    history: Annotated[int, Field(ge=1)] = 12
+    in_flight: Annotated[int, Field(ge=1)] = 64
+
+
+class Housing(Strict):
+    """How movers choose a home (housing.HousingSettings)."""
+
+    considered: Annotated[int, Field(ge=1)] = 3
+    patience_days: Whole = 60
+    per_minute: float = -0.1
+    per_income: float = -0.5
+
+
+class Demand(Strict):
+    """How trips find their destinations (demand.DemandSettings)."""
+
+    decay: dict[str, Share] = Field(default_factory=lambda: dict(DECAY))
+    minutes: dict[str, str] = Field(default_factory=lambda: dict(MINUTES))
+    attraction_rates: dict[str, dict[str, Share]] = Field(
+        default_factory=lambda: {p: dict(r) for p, r in RATES.items()}
+    )
+
+
+class Scenario(Strict):
+    """All that a run depends on, besides the files that it names."""
+
+    title: str
+    region: Path
+    rates: Path
+    seed: int = 0
+    model: str = "embedded"
+    base_url: str | None = None
+    exact: bool = True
+    days: Annotated[int, Field(ge=1, le=365)] = 365
+    negotiate: Negotiate = Negotiate()
+    budget: Budget = Budget()
+    talks: Talks = Talks()
+    housing: Housing = Housing()
+    demand: Demand = Demand()
+
+
+def read_scenario(path: Path) -> Scenario:
+    """Read a scenario; its paths are relative to the file."""
+    scenario = read_settings(path, Scenario)
+    folder = path.resolve().parent
+    return scenario.model_copy(
+        update={"region": folder / scenario.region, "rates": folder / scenario.rates}
+    )
