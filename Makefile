@@ -42,7 +42,7 @@ docs: $(VENV)/.installed
 
 ## bench: measure against a peer in the same run
 bench: $(VENV)/.installed
-	$(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/first_study.py
 
 ## clean: remove what the targets made, except outputs
 clean:

@@ -48,13 +48,15 @@ def synthesize(region: Path, out: Path | None, seed: int, workers: int) -> None:
     from pemand_abm.region import read_region
     from pemand_abm.study import check_writable
     from pemand_abm.synthesis import fit_summary, synthesize, write_population
+    from pemand_abm.tables import staging
 
     known = read_region(region)
     out = out or Path("outputs") / f"population-{known.recipe.name}"
     check_writable(out)
     _say(f"Synthesizing {known.recipe.title}")
     population = synthesize(known, seed, workers)
-    write_population(population, out)
+    with staging(out, last="fit_summary.csv") as place:
+        write_population(population, place)
     click.echo(fit_summary(population.fit).to_string())
     click.echo(
         f"{len(population.households):,} households, {len(population.persons):,} persons in {out}"
@@ -99,6 +101,7 @@ def run(
     from pemand_abm.models.progress import Progress
     from pemand_abm.report import write_report
     from pemand_abm.scenario import read_scenario
+    from pemand_abm.tables import staging
 
     started = time.monotonic()
     given = {"model": model, "base_url": base_url, "seed": seed}
@@ -126,6 +129,7 @@ def run(
         talked = time.monotonic()
     manifest = study.manifest_of(prepared, history, wanted, scenario)
     manifest |= {
+        "model_notes": list(getattr(wanted, "notes", ())),
         "calls": progress.calls,
         "calls_asked": journal.asked,
         "tokens": {"prompt": journal.prompt_tokens, "completion": journal.completion_tokens},
@@ -138,8 +142,9 @@ def run(
         },
     }
     _say("Writing tables, matrices and maps")
-    study.write_run(prepared, history, out, manifest)
-    write_report(out)
+    with staging(out, last="run.yaml") as place:
+        study.write_run(prepared, history, place, manifest)
+        write_report(place)
     _say(f"Finished in {time.monotonic() - started:.0f} s")
     click.echo(_summary(manifest, out))
     study.stop_if_unreached(history, out)

@@ -6,6 +6,7 @@ a whole run.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
 from collections.abc import Callable
@@ -309,8 +310,7 @@ def settled(households: pd.DataFrame, events: pd.DataFrame) -> pd.DataFrame:
 
 
 def write_run(study: Study, history: History, out: Path, manifest: dict) -> None:
-    """Write all files of a run into *out*, the manifest last."""
-    (out / "run.yaml").unlink(missing_ok=True)
+    """Write all files of a run but the report into *out*."""
     decisions, events = decisions_table(study, history.heard), events_table(study, history)
     population, scenario = study.population, study.scenario
     settings = DemandSettings(
@@ -342,7 +342,7 @@ def write_run(study: Study, history: History, out: Path, manifest: dict) -> None
             "trips": int(study.trips["trips"].sum()),
             **{str(kind): int(n) for kind, n in counts.items()},
         },
-        "notes": [NOT_ADMITTED, *notes],
+        "notes": [NOT_ADMITTED, *notes, *manifest.pop("model_notes", ())],
     }
     with writing(out / "run.yaml") as temporary:
         temporary.write_text(
@@ -387,7 +387,14 @@ def manifest_of(study: Study, history: History, model: Model, settings_file: Pat
         .to_dict(),
         "talk_calls": sum(h.calls for h in history.heard),
         "inputs": {
-            **inputs_sha256(scenario.region, region.recipe),
+            "scenario": _sha256(settings_file),
+            **{
+                f"rates/{file.name}": _sha256(file) for file in sorted(scenario.rates.glob("*.csv"))
+            },
+            **{
+                f"region/{name}": digest
+                for name, digest in inputs_sha256(scenario.region, region.recipe).items()
+            },
         },
         "versions": {
             "pemand-abm": __version__,
@@ -398,6 +405,10 @@ def manifest_of(study: Study, history: History, model: Model, settings_file: Pat
             },
         },
     }
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def stop_if_unreached(history: History, out: Path) -> None:

@@ -6,6 +6,7 @@ What a table must hold is said where the table is read; this module holds the fe
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,6 +42,39 @@ def writing(path: Path) -> Iterator[Path]:
         raise PemandError(f"cannot write {path}: {fault.strerror or fault}") from fault
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def staging(folder: Path, last: str) -> Iterator[Path]:
+    """Give an empty folder, and move its files into *folder* when the block ends well.
+
+    The file *last* is moved last, and its old copy removed first: while it stands there, the files
+    belong together. A failure leaves what stood in *folder* untouched.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for left in folder.glob(f"{STAGING}*"):
+        if not _runs(left.name.removeprefix(STAGING).split("-")[0]):
+            shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=f"{STAGING}{os.getpid()}-", dir=folder) as name:
+        yield Path(name)
+        files = sorted(Path(name).iterdir(), key=lambda f: (f.name == last, f.name))
+        (folder / last).unlink(missing_ok=True)
+        for file in files:
+            os.replace(file, folder / file.name)
+
+
+STAGING = ".writing-"
+
+
+def _runs(process: str) -> bool:
+    """Say whether a process of this number runs, so that its staging folder is not taken away."""
+    try:
+        os.kill(int(process), 0)
+    except (ValueError, ProcessLookupError):
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def write_parquet(table: pd.DataFrame, path: Path) -> None:

@@ -20,6 +20,8 @@ from pemand_abm.people import Decision, Household, Member, Persona, Turn, Uttera
 from pemand_abm.prompting import grammar, render
 
 CRITERIA = ("persona", "constraints", "interaction", "quality")
+# An unreadable judge is asked once more where its word binds.
+JUDGE_TRIES = {"judge": 2, "advise": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ class PemandSettings:
 
     def most_calls(self, speakers: int) -> int:
         """Return the most calls that a talk of this many speakers can take, personas apart."""
-        judge = 2 if self.moderator in ("judge", "advise") else 0
+        judge = JUDGE_TRIES.get(self.moderator, 0)
         phases = 1 if speakers == 1 else 1 + self.max_rounds
         return phases * (1 + self.max_regenerations) * (speakers + judge)
 
@@ -257,7 +259,7 @@ def _judge(
 
     PASS is computed here from the scores, whatever the reply says of it.
     """
-    if not statements or table.settings.moderator not in ("judge", "advise"):
+    if not statements or table.settings.moderator not in JUDGE_TRIES:
         return [Verdict(True) for _ in statements]
     names = {s.speaker for s in statements}
     system, user = render(
@@ -273,7 +275,7 @@ def _judge(
         statements=statements,
     )
     form = grammar("pemand/moderator", n=len(statements))
-    for again in range(2):
+    for again in range(JUDGE_TRIES[table.settings.moderator]):
         seed = seed_of(*table.key, "moderator", phase, attempt, again)
         label = (f"household {table.household.id}", "moderator", phase)
         (reply,) = yield [Request(system, user, seed, label, 60 * len(statements), 0.0, form)]
