@@ -7,7 +7,7 @@ import pytest
 from regions import MEMBERS, write_region
 from scipy.optimize import minimize
 
-from pemand_abm import synthesis
+from pemand_abm import balancing, synthesis
 from pemand_abm.errors import PemandError, TableError
 from pemand_abm.expressions import incidence
 from pemand_abm.region import CONTROL_COLUMNS, read_region
@@ -168,7 +168,7 @@ def test_balanced_weights_are_those_of_iterative_proportional_fitting(tiny):
         weight = weight * np.where(own, 35 / weight[own].sum(), 65 / weight[~own].sum())
     held = synthesis._weighted(region)
     problem = synthesis._problem(region, held, synthesis._controls(region, held))
-    found, _ = synthesis.balance(problem, most=1e9)
+    found, _ = balancing.balance(problem, most=1e9)
     assert found[0] == pytest.approx(weight, rel=1e-4)
 
 
@@ -184,7 +184,7 @@ def test_soft_controls_of_two_geographies_are_balanced_as_a_general_optimizer_do
     )  # fmt: skip
     held = synthesis._weighted(region)
     problem = synthesis._problem(region, held, synthesis._controls(region, held))
-    found, _ = synthesis.balance(problem, most=1e9)
+    found, _ = balancing.balance(problem, most=1e9)
 
     seed = tiny.seed_households
     size = seed["hhsize"].to_numpy(dtype="float64")
@@ -230,7 +230,7 @@ def test_expansion_is_bounded_however_important_the_control(tiny, importance):
 def test_expansion_is_bounded_over_all_zones_of_the_coarsest_area(sf25):
     households = synthesis._weighted(sf25)
     problem = synthesis._problem(sf25, households, synthesis._controls(sf25, households))
-    weights, _ = synthesis.balance(problem, most=5)
+    weights, _ = balancing.balance(problem, most=5)
     expansion = weights.sum(axis=0) / problem.base * problem.base.sum() / weights.sum()
     assert 4.99 < expansion.max() < 5.01
 
@@ -266,8 +266,8 @@ def test_numeric_controls_hold_whatever_their_unit(tiny):
 def test_counts_are_weights_rounded_down_or_up(sf25):
     households = synthesis._weighted(sf25)
     problem = synthesis._problem(sf25, households, synthesis._controls(sf25, households))
-    weights, steps = synthesis.balance(problem)
-    counts = synthesis.round_weights(problem, weights, 3)
+    weights, steps = balancing.balance(problem)
+    counts = balancing.round_weights(problem, weights, 3)
     assert (np.abs(counts - weights) < 1).all()
     assert (counts.sum(axis=1) == problem.totals).all()
     assert steps.max() < NEWTON_STEPS
