@@ -37,6 +37,7 @@ NEEDED = (
 )
 EVENT_WORDS = {
     "travel_day": "travel days simulated",
+    "negotiated": "households negotiated a decision",
     "decided_to_stay": "households decided to stay",
     "decided_to_move": "households decided to move",
     "queued": "had to wait for a vacant dwelling",

@@ -54,6 +54,8 @@ NOT_ADMITTED = (
     "read and stay out of the zone totals: every total is the survey surrogate's."
 )
 
+NOBODY = "Nobody negotiated: every total is the survey surrogate's."
+
 
 @dataclass(frozen=True, slots=True)
 class Study:
@@ -269,6 +271,13 @@ def events_table(study: Study, history: History) -> pd.DataFrame:
             "from": home,
         }
     )
+    talks = pd.DataFrame(
+        [
+            (h.minute, "negotiated", h.talk.household.id, h.talk.household.zone, _told(h))
+            for h in history.heard
+        ],
+        columns=["minute", "kind", "household_id", "from", "detail"],
+    )
     moves = pd.DataFrame(
         history.moves, columns=["minute", "kind", "household_id", "at", "to", "detail"]
     )
@@ -277,7 +286,7 @@ def events_table(study: Study, history: History) -> pd.DataFrame:
     moves["to_zone"] = pd.Series(
         zones[moves.loc[reached, "to"].astype("int64")], index=moves.index[reached]
     )
-    table = pd.concat([days, decided, moves], ignore_index=True).sort_values(
+    table = pd.concat([days, talks, decided, moves], ignore_index=True).sort_values(
         "minute", kind="stable"
     )
     numbers = pd.api.types.is_integer_dtype(zones)
@@ -287,11 +296,15 @@ def events_table(study: Study, history: History) -> pd.DataFrame:
             "minute": table["minute"].to_numpy("int64"),
             "kind": table["kind"].astype("str").to_numpy(),
             "household_id": table["household_id"].to_numpy("int64"),
-            "from_zone": table["from"].array,
+            "from_zone": table["from"].astype(home.dtype).array,
             "to_zone": table["to_zone"].astype("Int64" if numbers else "str").array,
             "detail": table["detail"].fillna("").astype("str").array,
         }
     )
+
+
+def _told(heard: Heard) -> str:
+    return f"{heard.talk.domain.name}: {_outcome(heard.decision)[1]}"
 
 
 def settled(households: pd.DataFrame, events: pd.DataFrame) -> pd.DataFrame:
@@ -323,7 +336,7 @@ def write_run(study: Study, history: History, out: Path, manifest: dict) -> None
     write_parquet(settled(population.households, events), out / "households.parquet")
     write_parquet(population.persons, out / "persons.parquet")
     write_parquet(population.group_quarters, out / "group_quarters.parquet")
-    write_parquet(decisions.set_index("household_id"), out / "decisions.parquet")
+    write_parquet(decisions, out / "decisions.parquet")
     write_parquet(events.set_index("event_id"), out / "events.parquet")
     write_csv(_calibration(study.relocation.groups), out / "moves_calibration.csv")
     write_csv(fit_summary(population.fit), out / "fit_summary.csv")
@@ -342,7 +355,11 @@ def write_run(study: Study, history: History, out: Path, manifest: dict) -> None
             "trips": int(study.trips["trips"].sum()),
             **{str(kind): int(n) for kind, n in counts.items()},
         },
-        "notes": [NOT_ADMITTED, *notes, *manifest.pop("model_notes", ())],
+        "notes": [
+            NOT_ADMITTED if history.heard else NOBODY,
+            *notes,
+            *manifest.pop("model_notes", ()),
+        ],
     }
     with writing(out / "run.yaml") as temporary:
         temporary.write_text(

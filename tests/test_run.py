@@ -97,7 +97,7 @@ def test_trips_are_the_same_in_decisions_demand_and_matrices(done):
 
 def test_every_household_decides_once_an_event_and_every_row_says_its_source(done):
     out, _, _ = done
-    decisions = pd.read_parquet(out / "decisions.parquet").reset_index()
+    decisions = pd.read_parquet(out / "decisions.parquet")
     assert not decisions.duplicated(["household_id", "event"]).any()
     assert decisions.groupby("event")["household_id"].nunique().tolist() == [100, 100]
     assert set(decisions["source"]) == {"surrogate"}
@@ -112,6 +112,11 @@ def test_events_and_households_after_the_moves_agree(done):
     out, _, _ = done
     events = pd.read_parquet(out / "events.parquet")
     after = pd.read_parquet(out / "households.parquet")
+    talked = events[events["kind"] == "negotiated"]
+    assert talked["detail"].str.split(":").str[0].value_counts().to_dict() == {
+        "trips": 8,
+        "relocation": 4,
+    }
     moved = events[events["kind"] == "moved"].set_index("household_id")
     assert events["minute"].is_monotonic_increasing
     assert (after.loc[moved.index, "home_zone_id"] == moved["to_zone"]).all()
