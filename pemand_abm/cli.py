@@ -95,7 +95,7 @@ def run(
     A run that was stopped goes on where it was when it is run again: what a model has answered is
     in the run's journal.
     """
-    from pemand_abm import study
+    from pemand_abm import records, study
     from pemand_abm.models import open_model
     from pemand_abm.models.journal import Journal
     from pemand_abm.models.progress import Progress
@@ -127,7 +127,7 @@ def run(
         progress.expect(min(prepared.most_calls, settings.budget.calls or prepared.most_calls))
         history = study.run(prepared, progress)
         talked = time.monotonic()
-    manifest = study.manifest_of(prepared, history, wanted, scenario)
+    manifest = records.manifest_of(prepared, history, wanted, scenario)
     manifest |= {
         "model_notes": list(getattr(wanted, "notes", ())),
         "calls": progress.calls,
@@ -143,11 +143,11 @@ def run(
     }
     _say("Writing tables, matrices and maps")
     with staging(out, last="run.yaml") as place:
-        study.write_run(prepared, history, place, manifest)
+        records.write_run(prepared, history, place, manifest)
         write_report(place)
     _say(f"Finished in {time.monotonic() - started:.0f} s")
     click.echo(_summary(manifest, out))
-    study.stop_if_unreached(history, out)
+    records.stop_if_unreached(history, out)
 
 
 def _summary(manifest: dict, out: Path) -> str:

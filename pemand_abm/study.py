@@ -1,36 +1,25 @@
-"""One run from scenario to files: population, draws, sample, calendar, outputs.
+"""One run from scenario to history: population, draws, calibration, sample, calendar.
 
-Everything is computed first and written at the end, `run.yaml` last: a folder with a `run.yaml` is
-a whole run.
+What a run leaves behind is `records`'s matter.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import platform
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import yaml
 
-from pemand_abm import __version__
-from pemand_abm.demand import DemandSettings
 from pemand_abm.dialogue import Model
 from pemand_abm.domains import RELOCATION, TRIPS, Domain
-from pemand_abm.errors import BudgetExhausted, TableError
-from pemand_abm.export import write_demand
+from pemand_abm.errors import TableError
 from pemand_abm.facts import households_of, read_map
 from pemand_abm.housing import HousingSettings, vacancies
-from pemand_abm.people import Decision
 from pemand_abm.persona import PersonaSettings
-from pemand_abm.prompting import prompts_sha256
 from pemand_abm.protocols.pemand import PemandSettings
-from pemand_abm.region import Region, inputs_sha256, read_region
+from pemand_abm.region import Region, read_region
 from pemand_abm.relocation import Relocation, calibrate
 from pemand_abm.sample import draw_sample
 from pemand_abm.scenario import Scenario
@@ -38,23 +27,15 @@ from pemand_abm.surrogate import (
     Rates,
     draw_trips,
     expected_trips,
-    group_quarters_trips,
     move_rates,
     read_rates,
 )
-from pemand_abm.synthesis import Population, fit_summary, synthesize
-from pemand_abm.tables import write_csv, write_parquet, write_text, writing
+from pemand_abm.synthesis import Population, synthesize
+from pemand_abm.tables import writing
 from pemand_abm.talks import Talk
-from pemand_abm.world import TRAVEL_MINUTE, Heard, History, Homes, run_year
+from pemand_abm.world import TRAVEL_MINUTE, History, Homes, run_year
 
 TRAVEL_DAY, RELOCATION_YEAR = "travel_day:1", "relocation:1"
-PURPOSES = ["hbw", "hbsch", "hbo", "nhb"]
-NOT_ADMITTED = (
-    "No evaluation card covers this model and these prompts, so the negotiations are shown to be "
-    "read and stay out of the zone totals: every total is the survey surrogate's."
-)
-
-NOBODY = "Nobody negotiated: every total is the survey surrogate's."
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,253 +171,6 @@ def run(study: Study, model: Model) -> History:
         study.scenario.budget.calls,
         study.scenario.talks.in_flight,
     )
-
-
-def decisions_table(study: Study, heard: list[Heard]) -> pd.DataFrame:
-    """Return one row a household and event.
-
-    Every row says where its value came from (docs/files.md).
-    """
-    ids = study.population.households.index
-    year = study.relocation.households
-    days = study.trips.assign(
-        event=TRAVEL_DAY,
-        kind="trips",
-        minute=TRAVEL_MINUTE,
-        value=study.trips["trips"],
-        expected=study.expected["mean"],
-    ).join(study.samples["trips"])
-    moves = (
-        pd.DataFrame(0, index=ids, columns=PURPOSES)
-        .assign(
-            event=RELOCATION_YEAR,
-            kind="relocation",
-            minute=year["minute"],
-            value=year["moves"].astype("int64"),
-            expected=year["probability"],
-        )
-        .join(study.samples["relocation"])
-    )
-    table = pd.concat([days, moves]).rename_axis("household_id").reset_index()
-    said = pd.DataFrame(
-        [(h.talk.household.id, h.talk.domain.name, *_outcome(h.decision)) for h in heard],
-        columns=["household_id", "kind", "negotiated", "outcome"],
-    )
-    table = table.merge(said, on=["household_id", "kind"], how="left")
-    return pd.DataFrame(
-        {
-            "household_id": table["household_id"],
-            "event": table["event"].astype("str"),
-            "kind": table["kind"].astype("str"),
-            "minute": table["minute"].astype("int64"),
-            "value": table["value"].astype("int64"),
-            **{purpose: table[purpose].astype("int64") for purpose in PURPOSES},
-            "expected": table["expected"],
-            # Negotiations enter only with an evaluation card (ARCHITECTURE §5); no command writes
-            # one yet.
-            "source": "surrogate",
-            "negotiated": table["negotiated"].astype("Int64"),
-            "outcome": table["outcome"].fillna("").astype("str"),
-            "sampled": table["stratum"].notna(),
-            "stratum": table["stratum"].fillna("").astype("str"),
-            "inclusion": table["inclusion"],
-        }
-    )
-
-
-def _outcome(decision: Decision | None) -> tuple[int | None, str]:
-    if decision is None:
-        return None, "not reached"
-    if isinstance(decision.value, str):
-        return int(decision.value == "move"), decision.outcome
-    return decision.value, decision.outcome
-
-
-def events_table(study: Study, history: History) -> pd.DataFrame:
-    """Return every event in the order of time.
-
-    Each household has its travel day and its decision to stay or move.
-    """
-    households, year = study.population.households, study.relocation.households
-    zones = study.region.zones.index
-    home = households["home_zone_id"]
-    days = pd.DataFrame(
-        {"minute": TRAVEL_MINUTE, "kind": "travel_day", "household_id": home.index, "from": home}
-    )
-    decided = pd.DataFrame(
-        {
-            "minute": year["minute"],
-            "kind": np.where(year["moves"], "decided_to_move", "decided_to_stay"),
-            "household_id": year.index,
-            "from": home,
-        }
-    )
-    talks = pd.DataFrame(
-        [
-            (h.minute, "negotiated", h.talk.household.id, h.talk.household.zone, _told(h))
-            for h in history.heard
-        ],
-        columns=["minute", "kind", "household_id", "from", "detail"],
-    )
-    moves = pd.DataFrame(
-        history.moves, columns=["minute", "kind", "household_id", "at", "to", "detail"]
-    )
-    moves["from"] = zones[moves["at"].astype("int64")]
-    reached = moves["to"].notna()
-    moves["to_zone"] = pd.Series(
-        zones[moves.loc[reached, "to"].astype("int64")], index=moves.index[reached]
-    )
-    table = pd.concat([days, talks, decided, moves], ignore_index=True).sort_values(
-        "minute", kind="stable"
-    )
-    numbers = pd.api.types.is_integer_dtype(zones)
-    return pd.DataFrame(
-        {
-            "event_id": np.arange(1, len(table) + 1),
-            "minute": table["minute"].to_numpy("int64"),
-            "kind": table["kind"].astype("str").to_numpy(),
-            "household_id": table["household_id"].to_numpy("int64"),
-            "from_zone": table["from"].astype(home.dtype).array,
-            "to_zone": table["to_zone"].astype("Int64" if numbers else "str").array,
-            "detail": table["detail"].fillna("").astype("str").array,
-        }
-    )
-
-
-def _told(heard: Heard) -> str:
-    return f"{heard.talk.domain.name}: {_outcome(heard.decision)[1]}"
-
-
-def settled(households: pd.DataFrame, events: pd.DataFrame) -> pd.DataFrame:
-    """Return the households after their moves.
-
-    `home_zone_id_before` keeps where they lived on the travel day.
-    """
-    moved = (
-        events[events["kind"] == "moved"]
-        .drop_duplicates("household_id", keep="last")
-        .set_index("household_id")
-    )
-    after = households["home_zone_id"].copy()
-    after.loc[moved.index] = moved["to_zone"].astype(after.dtype)
-    return households.assign(home_zone_id=after, home_zone_id_before=households["home_zone_id"])
-
-
-def write_run(study: Study, history: History, out: Path, manifest: dict) -> None:
-    """Write all files of a run but the report into *out*."""
-    decisions, events = decisions_table(study, history.heard), events_table(study, history)
-    population, scenario = study.population, study.scenario
-    settings = DemandSettings(
-        scenario.demand.attraction_rates, scenario.demand.decay, scenario.demand.minutes
-    )
-    quarters = group_quarters_trips(population.group_quarters["persons"], study.rates)
-    notes = write_demand(
-        out, study.region, population.households, decisions, events, quarters, settings
-    )
-    write_parquet(settled(population.households, events), out / "households.parquet")
-    write_parquet(population.persons, out / "persons.parquet")
-    write_parquet(population.group_quarters, out / "group_quarters.parquet")
-    write_parquet(decisions, out / "decisions.parquet")
-    write_parquet(events.set_index("event_id"), out / "events.parquet")
-    write_csv(_calibration(study.relocation.groups), out / "moves_calibration.csv")
-    write_csv(fit_summary(population.fit), out / "fit_summary.csv")
-    lines = [
-        json.dumps(_record(study, heard), ensure_ascii=False)
-        for heard in history.heard
-        if heard.decision
-    ]
-    write_text("".join(f"{line}\n" for line in lines), out / "transcripts.jsonl")
-    counts = events["kind"].value_counts().sort_index()
-    manifest |= {
-        "counts": {
-            "zones": len(study.region.zones),
-            "households": len(population.households),
-            "persons": len(population.persons),
-            "trips": int(study.trips["trips"].sum()),
-            **{str(kind): int(n) for kind, n in counts.items()},
-        },
-        "notes": [
-            NOT_ADMITTED if history.heard else NOBODY,
-            *notes,
-            *manifest.pop("model_notes", ()),
-        ],
-    }
-    with writing(out / "run.yaml") as temporary:
-        temporary.write_text(
-            yaml.safe_dump(manifest, sort_keys=False, allow_unicode=True), encoding="utf-8"
-        )
-
-
-def _calibration(groups: pd.DataFrame) -> pd.DataFrame:
-    parts = groups.index.str.split(" ", n=1, expand=True).to_frame(
-        index=False, name=["tenure", "age"]
-    )
-    return parts.set_index(groups.index.rename("group")).join(groups)
-
-
-def _record(study: Study, heard: Heard) -> dict:
-    assert heard.decision is not None
-    household = heard.talk.household.id
-    if heard.talk.domain is TRIPS:
-        drawn: int | str = int(study.trips.loc[household, "trips"])
-    else:
-        drawn = "move" if study.relocation.households.loc[household, "moves"] else "stay"
-    return heard.talk.record(heard.personas, heard.decision, drawn, heard.calls)
-
-
-def manifest_of(study: Study, history: History, model: Model, settings_file: Path) -> dict:
-    """Return what the run was made of; calls, tokens and times are added by who measured them."""
-    scenario, region = study.scenario, study.region
-    kinds = [h.talk.domain.name for h in history.heard if h.decision is not None]
-    return {
-        "scenario": settings_file.stem,
-        "title": scenario.title,
-        "region": region.recipe.name,
-        "seed": scenario.seed,
-        "model": dict(model.identity),
-        "admitted": False,
-        "prompts_sha256": prompts_sha256(),
-        "settings": scenario.model_dump(mode="json", exclude={"region", "rates", "base_url"}),
-        "negotiations": {kind: kinds.count(kind) for kind in sorted(set(kinds))},
-        "outcomes": pd.Series([_outcome(h.decision)[1] for h in history.heard], dtype="str")
-        .value_counts()
-        .sort_index()
-        .to_dict(),
-        "talk_calls": sum(h.calls for h in history.heard),
-        "inputs": {
-            "scenario": _sha256(settings_file),
-            **{
-                f"rates/{file.name}": _sha256(file) for file in sorted(scenario.rates.glob("*.csv"))
-            },
-            **{
-                f"region/{name}": digest
-                for name, digest in inputs_sha256(scenario.region, region.recipe).items()
-            },
-        },
-        "versions": {
-            "pemand-abm": __version__,
-            "python": platform.python_version(),
-            **{
-                name: metadata.version(name)
-                for name in ("numpy", "pandas", "scipy", "simpy", "geopandas", "pyarrow")
-            },
-        },
-    }
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def stop_if_unreached(history: History, out: Path) -> None:
-    """Raise `BudgetExhausted` when the budget ended before every sampled household was heard."""
-    lost = [h for h in history.heard if h.decision is None]
-    if lost:
-        raise BudgetExhausted(
-            f"the budget of model calls ended before {len(lost)} of {len(history.heard)} sampled "
-            f"households could be heard; all outputs are in {out} and the journal is kept. "
-            "Raise budget.calls in the scenario and run again: only what is missing is asked."
-        )
 
 
 def check_writable(out: Path) -> None:

@@ -15,7 +15,7 @@ LAYERS = [
     {"region", "matrices", "geography", "expressions", "balancing", "synthesis", "surrogate"},
     {"talks", "desk", "housing", "relocation", "sample"},
     {"demand", "export", "geopackage", "figures", "report", "transcript"},
-    {"scenario", "world", "study"},
+    {"scenario", "world", "study", "records"},
     {"init", "doctor", "cli", "__main__"},
 ]
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
