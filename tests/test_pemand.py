@@ -219,3 +219,21 @@ def test_requests_have_their_own_seeds():
     )
     seeds = [r.seed for r in model.asked]
     assert len(set(seeds)) == len(seeds)
+
+
+def test_the_prompts_of_a_talkative_household_of_twelve_fit_the_embedded_models_context():
+    home = household(*(member(i) for i in range(1, 13)))
+    long = " ".join(["something long"] * 60)
+
+    def say(request):
+        if request.label[1] == "moderator":
+            return scores(*[3] * request.user.count("] SCORES"))
+        if request.label[-1] == "proposal":
+            return proposal(2, long)
+        return statement(24 if request.seed % 2 else 20, long)
+
+    _, model = talk(home, say, moderator="judge", max_rounds=5)
+    # English takes four characters a token; three leave room. The context is 4,096 tokens.
+    tokens = [len(r.system + r.user) / 3 + r.max_tokens for r in model.asked]
+    assert max(tokens) < 4096
+    assert {r.label[-1] for r in model.asked} >= {"proposal", "round 3"}

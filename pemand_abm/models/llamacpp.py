@@ -46,7 +46,7 @@ class LlamaCpp:
     """
 
     def __init__(
-        self, path: Path, workers: int = 1, exact: bool = True, context: int = 2048
+        self, path: Path, workers: int = 1, exact: bool = True, context: int = 4096
     ) -> None:
         path = Path(path)
         if workers < 1:
