@@ -1,0 +1,63 @@
+"""What a model reads, in full: a change of a prompt shows in review as a change of these files.
+
+Write them anew with UPDATE_SNAPSHOTS=1 and read the difference.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+from jinja2 import UndefinedError
+from people import Says, household, member
+
+from pemand_abm.dialogue import converse
+from pemand_abm.domains import DOMAINS
+from pemand_abm.models.scripted import fill
+from pemand_abm.persona import PersonaSettings
+from pemand_abm.prompting import render
+from pemand_abm.protocols.pemand import PemandSettings
+from pemand_abm.surrogate import read_rates
+from pemand_abm.talks import Talk
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.mark.parametrize("name", sorted(DOMAINS))
+def test_prompts_are_as_reviewed(name):
+    home = household(member(1), member(2, 43, False), member(3, 8, False, speaks=False))
+    talk = Talk(
+        home,
+        DOMAINS[name],
+        f"{name}:1",
+        0,
+        read_rates(ROOT / "synthpop" / "rates"),
+        PemandSettings(max_rounds=2),
+        PersonaSettings(),
+    )
+
+    def say(request):
+        text = fill(request)
+        return text.replace("stay", "move") if request.label[1] == "member 2" else text
+
+    model = Says(say)
+    converse([talk.dialogue()], model)
+    seen, parts = set(), []
+    for request in model.asked:
+        kind = (request.label[-1], request.label[1] == "moderator")
+        if kind not in seen:
+            seen.add(kind)
+            title = " / ".join(request.label)
+            parts.append(
+                f"##### {title} (at most {request.max_tokens} tokens)\n"
+                f"{request.system}\n-----\n{request.user}\n----- grammar\n{request.grammar.strip()}\n"
+            )
+    found = "\n".join(parts)
+    kept = ROOT / "tests" / "snapshots" / f"prompts_{name}.txt"
+    if os.environ.get("UPDATE_SNAPSHOTS"):
+        kept.write_text(found, encoding="utf-8")
+    assert found == kept.read_text(encoding="utf-8")
+
+
+def test_a_prompt_that_lacks_a_variable_is_an_error():
+    with pytest.raises(UndefinedError):
+        render("pemand/proposal", words={}, label="TRIPS")
