@@ -207,7 +207,7 @@ def test_a_tied_choice_keeps_the_status_quo_and_carries_the_mean_likelihood():
 
 def test_no_talk_takes_more_calls_than_were_reserved():
     home = household(member(1), member(2), member(3))
-    for moderator in ("judge", "checks"):
+    for moderator in ("judge", "advise", "checks", "none"):
         settings = PemandSettings(max_rounds=2, max_regenerations=1, moderator=moderator)
         _, model = talk(home, lambda _: "", max_rounds=2, max_regenerations=1, moderator=moderator)
         assert len(model.asked) <= settings.most_calls(3)

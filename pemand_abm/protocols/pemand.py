@@ -42,9 +42,18 @@ class PemandSettings:
 
     def most_calls(self, speakers: int) -> int:
         """Return the most calls that a talk of this many speakers can take, personas apart."""
-        judge = JUDGE_TRIES.get(self.moderator, 0)
+        attempts = 1 + self.max_regenerations
+        judged = {"judge": attempts * JUDGE_TRIES["judge"], "advise": JUDGE_TRIES["advise"]}
         phases = 1 if speakers == 1 else 1 + self.max_rounds
-        return phases * (1 + self.max_regenerations) * (speakers + judge)
+        return phases * (attempts * speakers + judged.get(self.moderator, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A reply that does not have the form asked for, and what it lacks."""
+
+    text: str
+    fault: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +119,14 @@ def _propose(table: _Table) -> Dialogue[list[Turn]]:
         )
         return _request(table, persona.member, "proposal", attempt, system, user, form, 110)
 
-    def read(persona: Persona, text: str) -> Utterance | str:
+    def read(persona: Persona, text: str) -> Utterance | Unread:
         reason = labelled(text, "REASON")
         value = table.domain.own.parse(labelled(text, f"FINAL_{table.domain.label}"))
         likelihood = _percent(labelled(text, "LIKELIHOOD")) if table.domain.likelihood else None
         if reason is None or value is None or (table.domain.likelihood and likelihood is None):
-            return _form_fault("REASON", f"FINAL_{table.domain.label}", table.domain.words["value"])
+            return _unread(
+                text, "REASON", f"FINAL_{table.domain.label}", table.domain.words["value"]
+            )
         return Utterance(persona.member.name, "proposal", reason, value, likelihood)
 
     return (yield from _phase(table, "proposal", request, read, estimate="none yet"))
@@ -186,15 +197,15 @@ def _round(
         )
         return _request(table, persona.member, phase, attempt, system, user, form, 170)
 
-    def read(persona: Persona, text: str) -> Utterance | str:
+    def read(persona: Persona, text: str) -> Utterance | Unread:
         name = persona.member.name
         if text.strip() == "SKIP" and may_skip:
             return Utterance(name, phase, "", current[name], skipped=True)
         parts = [labelled(text, part) for part in ("ACKNOWLEDGE", "SUPPORT", "DELTA_FROM_LAST")]
         spoken = domain.shared.parse(labelled(text, label))
         if None in parts or spoken is None:
-            return _form_fault(
-                "ACKNOWLEDGE, SUPPORT and DELTA_FROM_LAST", label, domain.words["value"]
+            return _unread(
+                text, "ACKNOWLEDGE, SUPPORT and DELTA_FROM_LAST", label, domain.words["value"]
             )
         bounded = domain.shared.bound(spoken, current[name], first)
         said = spoken if bounded != spoken else None  # Only a count can be bounded.
@@ -214,42 +225,52 @@ def _round(
 def _phase(table: _Table, phase: str, request, read, estimate: str) -> Dialogue[list[Turn]]:
     """Ask every speaker, check and judge what they say, and ask the rejected ones again.
 
-    Return all turns, rejected ones too.
+    Return all turns, rejected ones too. A judge that binds is asked after every attempt, one that
+    advises once, when the checks have had their say.
     """
-    open_ = {p.member.name: "" for p in table.personas}
+    owing = {p.member.name: "" for p in table.personas}
     turns: list[Turn] = []
+    advised: list[Utterance] = []
     for attempt in range(1 + table.settings.max_regenerations):
-        asking = [p for p in table.personas if p.member.name in open_]
-        replies = yield [request(p, open_[p.member.name], attempt) for p in asking]
-        judged: list[Utterance] = []
-        for persona, reply in zip(asking, replies, strict=True):
-            spoken = read(persona, reply.text)
-            if isinstance(spoken, str):
-                unread = Utterance(persona.member.name, phase, reply.text.strip(), None)
-                turns.append(Turn(unread, Verdict(False, spoken), kept=False))
-                open_[persona.member.name] = spoken
-            elif spoken.skipped:
-                turns.append(Turn(spoken, Verdict(True), kept=True))
-                del open_[persona.member.name]
-            elif table.settings.moderator != "none" and (
-                fault := invented(spoken.text, persona.member, table.household)
-            ):
-                turns.append(Turn(spoken, Verdict(False, fault), kept=False))
-                open_[persona.member.name] = fault
-            else:
-                judged.append(spoken)
-        verdicts = yield from _judge(table, phase, attempt, judged, estimate)
-        for spoken, verdict in zip(judged, verdicts, strict=True):
-            turns.append(
-                Turn(spoken, verdict, kept=verdict.passed or table.settings.moderator == "advise")
-            )
-            if turns[-1].kept:
-                del open_[spoken.speaker]
-            else:
-                open_[spoken.speaker] = verdict.feedback
-        if not open_:
+        asking = [p for p in table.personas if p.member.name in owing]
+        replies = yield [request(p, owing[p.member.name], attempt) for p in asking]
+        said = [read(p, reply.text) for p, reply in zip(asking, replies, strict=True)]
+        settled, passed = _check(table, phase, asking, said)
+        if table.settings.moderator == "judge":
+            verdicts = yield from _judge(table, phase, attempt, passed, estimate)
+            settled += [Turn(u, v, v.passed) for u, v in zip(passed, verdicts, strict=True)]
+        else:
+            advised += passed
+        turns += settled
+        spoken_for = {u.speaker for u in advised} | {t.utterance.speaker for t in turns if t.kept}
+        rejected = {t.utterance.speaker: t.verdict.feedback for t in settled if not t.kept}
+        owing = {name: rejected[name] for name in owing if name not in spoken_for}
+        if not owing:
             break
-    return turns
+    verdicts = yield from _judge(table, phase, 0, advised, estimate)
+    return turns + [Turn(u, v, kept=True) for u, v in zip(advised, verdicts, strict=True)]
+
+
+def _check(
+    table: _Table, phase: str, asking: list[Persona], said: list[Utterance | Unread]
+) -> tuple[list[Turn], list[Utterance]]:
+    """Return the turns that need no judge (unreadable, invented, skipped), and what is left."""
+    settled: list[Turn] = []
+    passed: list[Utterance] = []
+    for persona, spoken in zip(asking, said, strict=True):
+        name = persona.member.name
+        if isinstance(spoken, Unread):
+            unread = Utterance(name, phase, spoken.text, None)
+            settled.append(Turn(unread, Verdict(False, spoken.fault), kept=False))
+        elif spoken.skipped:
+            settled.append(Turn(spoken, Verdict(True), kept=True))
+        elif table.settings.moderator != "none" and (
+            fault := invented(spoken.text, persona.member, table.household)
+        ):
+            settled.append(Turn(spoken, Verdict(False, fault), kept=False))
+        else:
+            passed.append(spoken)
+    return settled, passed
 
 
 def _judge(
@@ -376,5 +397,5 @@ def _score(proposals: list[Utterance]) -> float | None:
     return sum(stated) / len(stated) if stated else None
 
 
-def _form_fault(parts: str, label: str, value: str) -> str:
-    return f"the answer needs {parts} and one line {label} with a {value}"
+def _unread(text: str, parts: str, label: str, value: str) -> Unread:
+    return Unread(text.strip(), f"the answer needs {parts} and one line {label} with a {value}")
