@@ -57,7 +57,7 @@ def synthesize(region: Path, out: Path | None, seed: int, workers: int) -> None:
     population = synthesize(known, seed, workers)
     with staging(out, last="fit_summary.csv") as place:
         write_population(population, place)
-    click.echo(fit_summary(population.fit).to_string())
+    click.echo(fit_summary(population.fit).to_string(float_format="{:,.2f}".format))
     click.echo(
         f"{len(population.households):,} households, {len(population.persons):,} persons in {out}"
     )
