@@ -63,6 +63,15 @@ class Count:
         return value if value <= self.most else None
 
     @property
+    def form(self) -> str:
+        """What an answer must be, in words.
+
+        >>> Count(20).form
+        'a whole number from 0 to 20'
+        """
+        return f"a whole number from 0 to {self.most}"
+
+    @property
     def rule(self) -> str:
         """The GBNF rule of one or two digits; `parse` checks the range."""
         return '"0" | [1-9] [0-9]?'
@@ -103,6 +112,11 @@ class Choice:
         return text if text in self.options else None
 
     @property
+    def form(self) -> str:
+        """What an answer must be, in words."""
+        return " or ".join(self.options)
+
+    @property
     def rule(self) -> str:
         """The GBNF rule of the options."""
         return " | ".join(f'"{option}"' for option in self.options)
@@ -127,6 +141,8 @@ class Choice:
 class Answer(Protocol):
     """A kind of answer: `Count` or `Choice`."""
 
+    @property
+    def form(self) -> str: ...
     @property
     def rule(self) -> str: ...
     def parse(self, text: str | None) -> Any: ...

@@ -5,7 +5,6 @@ A command reads its options, calls one function, and prints one result.
 
 from __future__ import annotations
 
-import os
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -76,7 +75,8 @@ def synthesize(region: Path, out: Path | None, seed: int, workers: int) -> None:
 @click.option(
     "--workers",
     type=click.IntRange(min=1),
-    help="Replies made at once by the embedded model; all cores by default.",
+    help="Replies made at once: cores for the embedded model (all by default), "
+    "requests under way for a server (8 by default).",
 )
 @click.option(
     "--replay", is_flag=True, help="Answer from the run's journal alone; never ask a model."
@@ -113,15 +113,15 @@ def run(
     wanted = open_model(
         settings.model,
         base_url=settings.base_url,
-        workers=workers or os.cpu_count() or 1,
+        workers=workers,
         exact=settings.exact,
     )
     with ExitStack() as stack:
         if hasattr(wanted, "close"):
             stack.callback(wanted.close)
+        prepared = study.prepare(settings, _say)
         journal = Journal(wanted, out / "journal.sqlite", replay_only=replay)
         stack.callback(journal.close)
-        prepared = study.prepare(settings, _say)
         ready = time.monotonic()
         progress = stack.enter_context(Progress(journal))
         progress.expect(min(prepared.most_calls, settings.budget.calls or prepared.most_calls))
@@ -133,21 +133,24 @@ def run(
         "calls": progress.calls,
         "calls_asked": journal.asked,
         "tokens": {"prompt": journal.prompt_tokens, "completion": journal.completion_tokens},
-        "calls_per_minute": round(60 * journal.asked / (talked - ready), 1)
-        if journal.asked
-        else None,
+        "calls_per_minute": _pace(journal.asked, talked - ready),
         "wall_seconds": {
             "population": round(ready - started, 1),
             "negotiations": round(talked - ready, 1),
         },
     }
     _say("Writing tables, matrices and maps")
-    with staging(out, last="run.yaml") as place:
+    with staging(out, "run.yaml", stale=records.SIDECARS) as place:
         records.write_run(prepared, history, place, manifest)
         write_report(place)
     _say(f"Finished in {time.monotonic() - started:.0f} s")
     click.echo(_summary(manifest, out))
     records.stop_if_unreached(history, out)
+
+
+def _pace(calls: int, seconds: float) -> float | None:
+    """Return calls a minute; nothing for a model that answers at once, whose pace says nothing."""
+    return round(60 * calls / seconds, 1) if calls and seconds > 1 else None
 
 
 def _summary(manifest: dict, out: Path) -> str:

@@ -88,6 +88,15 @@ class DemandSettings:
             if (lacking := [p for p in PURPOSES if p not in given])
         ]
         problems += [
+            f"{name}: {', '.join(extra)} is no purpose; purposes are {', '.join(PURPOSES)}"
+            for name, given in (
+                ("attraction rates", self.rates),
+                ("decay", self.decay),
+                ("minutes", self.minutes),
+            )
+            if (extra := [str(p) for p in given if p not in PURPOSES])
+        ]
+        problems += [
             f"decay of {p}: {self.decay[p]} is not a number of 0 or more a minute"
             for p in PURPOSES
             if p in self.decay and not 0 <= self.decay[p] < np.inf
@@ -231,15 +240,45 @@ def zone_demand(
     produced = productions(decisions, households, zones)
     raw = attractiveness(zones, purpose_rates)
     totals, drawn = produced.sum(), raw.sum()
+    _check_attracted(totals, drawn)
+    shares = raw / drawn.where(drawn > 0, 1.0)
+    attractions = shares * totals
+    return Demand(produced.assign(nhb=attractions["nhb"]), attractions, raw, produced.sum(axis=1))
+
+
+def _check_attracted(totals: pd.Series, drawn: pd.Series) -> None:
     nowhere = [p.upper() for p in PURPOSES if totals[p] > 0 and drawn[p] <= 0]
     if nowhere:
         raise TableError(
             f"land use: households make {', '.join(nowhere)} trips, but no zone attracts any; "
             "give the region land use that the rates name, or other attraction rates"
         )
-    shares = raw / drawn.where(drawn > 0, 1.0)
-    attractions = shares * totals
-    return Demand(produced.assign(nhb=attractions["nhb"]), attractions, raw, produced.sum(axis=1))
+
+
+def check_demand(
+    trips: pd.DataFrame,
+    zones: pd.DataFrame,
+    skims: Mapping[str, np.ndarray],
+    settings: DemandSettings,
+) -> None:
+    """Refuse, before anybody talks, land use and skims that the trips could not be sent through.
+
+    Raises
+    ------
+    TableError, SettingsError
+        As `attractiveness`, `zone_demand` and `trip_matrices`.
+    """
+    _check_skims(skims, settings)
+    _check_attracted(trips[list(PURPOSES)].sum(), attractiveness(zones, settings.rates).sum())
+
+
+def _check_skims(skims: Mapping[str, np.ndarray], settings: DemandSettings) -> None:
+    lacking = sorted({settings.minutes[p] for p in PURPOSES} - set(skims))
+    if lacking:
+        raise SettingsError(
+            f"the region has no skim {', '.join(lacking)}, which demand.minutes names; it has "
+            f"{', '.join(skims) or 'none'}"
+        )
 
 
 def intrazonal(minutes: np.ndarray) -> tuple[np.ndarray, int]:
@@ -301,14 +340,20 @@ def gravity(
     )
     friction = friction * (p > 0)[:, None] * (a > 0)[None, :]
     rows, columns = p > 0, a > 0
-    u, v = np.zeros_like(p), columns.astype("float64")
-    for _ in range(most):
-        u[rows] = p[rows] / (friction @ v)[rows]
-        reached = u @ friction
-        if np.all(np.abs(v * reached - a)[columns] <= tolerance * a[columns]):
-            return u[:, None] * friction * v[None, :]
-        v[columns] = a[columns] / reached[columns]
-    error = np.max(np.abs(v * (u @ friction) - a)[columns] / a[columns])
+    u, v, error = np.zeros_like(p), columns.astype("float64"), 0.0
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        for _ in range(most):
+            u[rows] = p[rows] / (friction @ v)[rows]
+            reached = u @ friction
+            error = np.max(np.abs(v * reached - a)[columns] / a[columns], initial=0.0)
+            if error <= tolerance:
+                return u[:, None] * friction * v[None, :]
+            if not np.isfinite(error):
+                raise TableError(
+                    "gravity model: some zones are so far apart that no trip reaches them; use a "
+                    "smaller decay or check the travel times"
+                )
+            v[columns] = a[columns] / reached[columns]
     raise TableError(
         f"gravity model: not balanced after {most} rounds, attractions still off by {error:.2g}; "
         "use a smaller decay or check the travel times"
@@ -351,12 +396,7 @@ def trip_matrices(
         A skim that the settings name and the region lacks.
     """
     settings = settings or DemandSettings()
-    lacking = sorted({settings.minutes[p] for p in PURPOSES} - set(skims))
-    if lacking:
-        raise SettingsError(
-            f"the region has no skim {', '.join(lacking)} for the gravity model; it has "
-            f"{', '.join(skims) or 'none'}"
-        )
+    _check_skims(skims, settings)
     cores, notes = {}, []
     for name in dict.fromkeys(settings.minutes[p] for p in PURPOSES):
         _, replaced = intrazonal(skims[name])

@@ -67,6 +67,12 @@ def read_polygons(path: Path, id_column: str, zones: pd.Index | None = None) -> 
     if id_column != "zone_id":
         table = table.drop(columns=id_column)
     table = table.set_index("zone_id").sort_index().to_crs("EPSG:4326")
+    west, south, east, north = table.total_bounds
+    if not (-180 <= west <= east <= 180 and -90 <= south <= north <= 90):
+        raise TableError(
+            f"{path}: coordinates from ({west:g}, {south:g}) to ({east:g}, {north:g}) are no "
+            "longitudes and latitudes; write the file's coordinate reference system into it"
+        )
     table["geometry"] = [
         MultiPolygon([g]) if g.geom_type == "Polygon" else g for g in table.geometry
     ]

@@ -16,8 +16,10 @@ def as_text(ids: pd.Series) -> pd.Series:
     >>> as_text(pd.Series([10.0, None])).tolist()
     ['10', '']
     """
-    if pd.api.types.is_float_dtype(ids.dtype) and (ids.dropna() % 1 == 0).all():
-        ids = ids.astype("Int64")
+    if pd.api.types.is_float_dtype(ids.dtype):
+        held = ids.dropna()
+        if (held % 1 == 0).all() and (held.abs() < 2.0**53).all():
+            ids = ids.astype("Int64")
     return ids.astype("object").where(ids.notna(), "").astype(str).str.strip()
 
 

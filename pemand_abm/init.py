@@ -42,7 +42,8 @@ def make_study(folder: Path) -> None:
     root = study_files()
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".pemand-", dir=folder.parent) as place:
+        beside = folder if folder.exists() else folder.parent
+        with tempfile.TemporaryDirectory(prefix=".pemand-", dir=beside) as place:
             draft = Path(place) / "study"
             for part in PARTS:
                 shutil.copytree(
@@ -54,7 +55,12 @@ def make_study(folder: Path) -> None:
                 (draft / name).mkdir()
                 (draft / name / "README.md").write_text(text, encoding="utf-8")
             if folder.exists():
-                folder.rmdir()
-            draft.rename(folder)
+                # It may be the folder that the caller stands in, so it is filled, not replaced.
+                for child in draft.iterdir():
+                    child.rename(folder / child.name)
+            else:
+                draft.rename(folder)
+    except shutil.Error as fault:  # Its argument lists (source, target, reason).
+        raise PemandError(f"cannot make {folder}: {fault.args[0][0][2]}") from fault
     except OSError as fault:
         raise PemandError(f"cannot make {folder}: {fault.strerror or fault}") from fault

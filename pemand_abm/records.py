@@ -32,6 +32,8 @@ from pemand_abm.tables import write_csv, write_parquet, write_text, writing
 from pemand_abm.world import TRAVEL_MINUTE, Heard, History
 
 PURPOSES = ["hbw", "hbsch", "hbo", "nhb"]
+# Only zone ids that an OMX lookup cannot hold have them; old ones would mislead (`matrices`).
+SIDECARS = ("trips_zones.csv", "moves_zones.csv")
 NOT_ADMITTED = (
     "No evaluation card covers this model and these prompts, so the negotiations are shown to be "
     "read and stay out of the zone totals: every total is the survey surrogate's."
@@ -154,7 +156,7 @@ def _told(heard: Heard) -> str:
     return f"{heard.talk.domain.name}: {_outcome(heard.decision)[1]}"
 
 
-def settled(households: pd.DataFrame, events: pd.DataFrame) -> pd.DataFrame:
+def settled(households: pd.DataFrame, events: pd.DataFrame, districts: pd.Series) -> pd.DataFrame:
     """Return the households after their moves.
 
     `home_zone_id_before` keeps where they lived on the travel day.
@@ -166,7 +168,11 @@ def settled(households: pd.DataFrame, events: pd.DataFrame) -> pd.DataFrame:
     )
     after = households["home_zone_id"].copy()
     after.loc[moved.index] = moved["to_zone"].astype(after.dtype)
-    return households.assign(home_zone_id=after, home_zone_id_before=households["home_zone_id"])
+    return households.assign(
+        home_zone_id=after,
+        district=after.map(districts).astype(households["district"].dtype),
+        home_zone_id_before=households["home_zone_id"],
+    )
 
 
 def write_run(study: Study, history: History, out: Path, manifest: dict) -> None:
@@ -180,7 +186,10 @@ def write_run(study: Study, history: History, out: Path, manifest: dict) -> None
     notes = write_demand(
         out, study.region, population.households, decisions, events, quarters, settings
     )
-    write_parquet(settled(population.households, events), out / "households.parquet")
+    write_parquet(
+        settled(population.households, events, study.region.zones["district"]),
+        out / "households.parquet",
+    )
     write_parquet(population.persons, out / "persons.parquet")
     write_parquet(population.group_quarters, out / "group_quarters.parquet")
     write_parquet(decisions, out / "decisions.parquet")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +38,14 @@ PERSON_COLUMNS: dict[str, tuple[int, ...] | None] = {
     "PNUM": None, "age": None, "sex": (1, 2), "pemploy": (1, 2, 3, 4), "pstudent": (1, 2, 3),
     "ptype": (1, 2, 3, 4, 5, 6, 7, 8),
 }  # fmt: skip
+# Columns that the engine writes; a column of the same name in the seed would take their place.
+OWN_COLUMNS = (
+    "seed_id", "weight", "household_id", "person_id", "home_zone_id", "home_zone_id_before",
+    "district",
+)  # fmt: skip
 MAY_BE_NEGATIVE = ("income",)  # a loss from self-employment, in PUMS
+LARGEST = 2.0**53  # Beyond it float64 skips whole numbers.
+YOUNGEST_HEAD = 15  # The age from which the survey tables know heads of households.
 LAND_USE_COLUMNS = ("district", "dwellings", "TOTEMP")
 CONTROL_COLUMNS = (
     "target", "geography", "seed_table", "importance", "control_field", "expression",
@@ -158,6 +166,7 @@ def read_region(folder: Path, skims: bool = True) -> Region:
     reader = _Reader(folder, recipe)
     tables = reader.tables()
     polygons = reader.attempt(lambda: read_polygons(folder / recipe.zones.file, recipe.zones.id))
+    reader.label(polygons)
     reader.stop_if_faulty()
 
     zone_columns = [
@@ -184,6 +193,7 @@ def read_region(folder: Path, skims: bool = True) -> Region:
     reader.stop_if_faulty()
 
     labels = polygons.get(recipe.zones.label, zones.to_series()).astype(str)
+    land_use = land_use.drop(columns="label", errors="ignore")
     land_use.insert(1, "label", labels.reindex(zones))
     return Region(
         folder=folder, recipe=recipe, zones=land_use, polygons=polygons, skims=cores,
@@ -249,15 +259,24 @@ class _Reader:
         needed |= {file: (geography,) for geography, file in r.totals.items()}
         if r.group_quarters:
             needed[r.group_quarters] = ("zone_id", "persons")
-        return {file: self.table(file, columns) for file, columns in needed.items()}
+        tables = {file: self.table(file, columns) for file, columns in needed.items()}
+        self.reserved(r.seed.households, tables[r.seed.households], {r.seed.id, r.seed.weight})
+        self.reserved(r.seed.persons, tables[r.seed.persons], {r.seed.id})
+        return tables
 
     def table(self, file: str, needed: tuple[str, ...]) -> pd.DataFrame:
         path, encoding = self.folder / file, self.recipe.encoding
         empty = pd.DataFrame(columns=list(needed))
         try:
-            table = pd.read_csv(
-                path, dtype=str, keep_default_na=False, index_col=False, encoding=encoding
-            )
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", pd.errors.ParserWarning)
+                table = pd.read_csv(
+                    path, dtype=str, keep_default_na=False, index_col=False, encoding=encoding
+                )
+        except pd.errors.ParserWarning:
+            said = "rows have more cells than the header; put cells that hold a comma into quotes"
+            self.fault(file, said)
+            return empty
         except UnicodeDecodeError as fault:
             byte = f"byte {fault.object[fault.start]:#x} at {fault.start}"
             mend = f"if Excel saved the file, write `encoding: cp1252` into {RECIPE}"
@@ -269,6 +288,13 @@ class _Reader:
             self.fault(file, f"is not a CSV table ({str(fault).strip()})")
             return empty
         table = table.rename(columns=str.strip).fillna("")
+        table = table.apply(lambda column: column.str.strip())
+        # A spreadsheet leaves rows of empty cells below its table.
+        table = table[(table != "").any(axis=1)]
+        if len(table.columns) == 1 and (marks := set(";\t|") & set(table.columns[0])):
+            said = f"its columns are separated by {marks.pop()!r}; save it with commas"
+            self.fault(file, said)
+            return empty
         for column in needed:
             if column not in table:
                 self.fault(file, f"has no column {column!r}{suggestion(column, table.columns)}")
@@ -278,7 +304,7 @@ class _Reader:
         """Return a column as numbers of 0 or more; a fault names the first bad cells by *rows*."""
         signed = column.name in MAY_BE_NEGATIVE
         values = pd.to_numeric(column.str.strip(), errors="coerce")
-        bad = ~np.isfinite(values.to_numpy(dtype="float64"))
+        bad = ~(np.abs(values.to_numpy(dtype="float64")) <= LARGEST)
         if not signed:
             bad |= values.to_numpy() < 0
         if bad.any():
@@ -333,6 +359,14 @@ class _Reader:
             self.fault(file, f"{said}; add a row each, with zeros where there is nothing")
 
     # What each file must hold.
+
+    def label(self, polygons: pd.DataFrame | None) -> None:
+        wanted = self.recipe.zones.label
+        if polygons is None or wanted is None or wanted in (polygons.index.name, *polygons):
+            return
+        near = suggestion(wanted, map(str, polygons.columns))
+        said = f"features have no property {wanted!r}, which {RECIPE} names as zones.label{near}"
+        self.fault(self.recipe.zones.file, said)
 
     def land_use(self, raw: pd.DataFrame, zones: pd.Index) -> pd.DataFrame:
         file = self.recipe.land_use
@@ -433,6 +467,13 @@ class _Reader:
         persons = persons.astype(dict.fromkeys(PERSON_COLUMNS, "int64")).reset_index()
         return households, persons.sort_values(["seed_id", "PNUM"], ignore_index=True)
 
+    def reserved(self, file: str, table: pd.DataFrame, named: set[str]) -> None:
+        """Keep a fault for columns of the engine's own names, and for a column of two meanings."""
+        for column in sorted((set(OWN_COLUMNS) - named) & set(table.columns)):
+            self.fault(file, f"column {column}: this name is the engine's own; rename the column")
+        for column in sorted(named & {"tenure", "relate", *HOUSEHOLD_COLUMNS, *PERSON_COLUMNS}):
+            self.fault(file, f"column {column}: cannot be the id or the weight too; see {RECIPE}")
+
     def codes(
         self, file: str, table: pd.DataFrame, allowed: Mapping[str, tuple[object, ...] | None]
     ) -> None:
@@ -455,6 +496,11 @@ class _Reader:
             shown = "; ".join(f"seed_id {i}: {n}" for i, n in wrong.head(3).items())
             said = f"{len(wrong)} households have not one reference person, first {shown}"
             self.fault(names.persons, f"column relate: {said}")
+        young = households.index[households["age_of_head"] < YOUNGEST_HEAD]
+        if len(young):
+            said = f"{len(young)} heads are under {YOUNGEST_HEAD}, first seed_id {some(young)}"
+            mend = "choose another reference person or drop the household"
+            self.fault(names.households, f"column age_of_head: {said}; {mend}")
         order = persons["PNUM"].groupby(level=0)
         size = order.size()
         numbered = (order.min() == 1) & (order.max() == size) & (order.nunique() == size)

@@ -6,11 +6,11 @@ Tables are computed here and laid out by `templates/report.html.j2`; `figures` d
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -25,6 +25,8 @@ from pemand_abm.tables import write_text
 
 if TYPE_CHECKING:
     from geopandas import GeoDataFrame
+
+Read = TypeVar("Read")
 
 FILE = "report.html"
 NEEDED = (
@@ -93,21 +95,24 @@ def read_run(folder: Path) -> Run:
             f"{folder}: not a whole run, it lacks {', '.join(lacking)}; run `pemand run` with "
             f"--out {folder}"
         )
-    manifest = yaml.safe_load((folder / "run.yaml").read_text(encoding="utf-8"))
+    manifest = _whole(folder / "run.yaml", lambda p: yaml.safe_load(p.read_text(encoding="utf-8")))
     if not isinstance(manifest, dict):
         raise PemandError(f"{folder / 'run.yaml'}: not a mapping of keys; run `pemand run` again")
 
     def optional(name: str) -> pd.DataFrame | None:
         path = folder / name
-        return pd.read_csv(path) if path.exists() else None
+        return _whole(path, pd.read_csv) if path.exists() else None
 
-    zones = read_zones(folder / "zones.gpkg")
+    zones = _whole(folder / "zones.gpkg", read_zones)
     return Run(
         manifest=manifest,
         decisions=_unindexed(folder / "decisions.parquet", "household_id"),
-        events=pd.read_parquet(folder / "events.parquet"),
-        households=pd.read_parquet(folder / "households.parquet"),
-        demand=pd.read_csv(folder / "demand.csv", dtype={"zone_id": str}).set_index("zone_id"),
+        events=_whole(folder / "events.parquet", pd.read_parquet),
+        households=_whole(folder / "households.parquet", pd.read_parquet),
+        demand=_whole(
+            folder / "demand.csv",
+            lambda path: pd.read_csv(path, dtype={"zone_id": str}).set_index("zone_id"),
+        ),
         zones=zones,
         balance=optional("demand_balance.csv"),
         calibration=optional("moves_calibration.csv"),
@@ -117,8 +122,18 @@ def read_run(folder: Path) -> Run:
     )
 
 
+def _whole(path: Path, read: Callable[[Path], Read]) -> Read:
+    """Return what *read* makes of a file; a file that it cannot read is told as damaged."""
+    try:
+        return read(path)
+    # pyarrow and pandas raise kinds of ValueError, pyogrio of RuntimeError.
+    except (OSError, ValueError, RuntimeError, KeyError, yaml.YAMLError) as fault:
+        said = (str(fault).strip().splitlines() or [type(fault).__name__])[0]
+        raise PemandError(f"{path}: is damaged ({said}); run `pemand run` again") from fault
+
+
 def _unindexed(path: Path, key: str) -> pd.DataFrame:
-    table = pd.read_parquet(path)
+    table = _whole(path, pd.read_parquet)
     return table if key in table else table.reset_index()
 
 

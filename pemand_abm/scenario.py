@@ -84,6 +84,5 @@ def read_scenario(path: Path) -> Scenario:
     """Read a scenario; its paths are relative to the file."""
     scenario = read_settings(path, Scenario)
     folder = path.resolve().parent
-    return scenario.model_copy(
-        update={"region": folder / scenario.region, "rates": folder / scenario.rates}
-    )
+    places = {name: (folder / getattr(scenario, name)).resolve() for name in ("region", "rates")}
+    return scenario.model_copy(update=places)

@@ -20,7 +20,19 @@ Settings = typing.TypeVar("Settings", bound=BaseModel)
 class Strict(BaseModel):
     """A part of a settings file in which a key that is not known is an error."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML in which a key that stands twice is an error, where YAML takes the last silently."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [k.value for k, _ in node.value if isinstance(k, yaml.ScalarNode)]
+        for key in dict.fromkeys(k for k in keys if k != "<<" and keys.count(k) > 1):
+            raise yaml.constructor.ConstructorError(
+                None, None, f"key {key!r} stands twice; leave one", node.start_mark
+            )
+        return super().construct_mapping(node, deep)
 
 
 def read_settings(path: Path, model: type[Settings]) -> Settings:
@@ -32,7 +44,7 @@ def read_settings(path: Path, model: type[Settings]) -> Settings:
         Every fault at once, each with its key; a misspelt key with its likely form.
     """
     try:
-        held = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
+        held = yaml.load(path.read_text(encoding="utf-8-sig"), Loader=_Loader)
     except OSError as fault:
         raise SettingsError(f"{path}: cannot be read ({fault.strerror or fault})") from fault
     except (yaml.YAMLError, UnicodeDecodeError) as fault:

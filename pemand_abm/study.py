@@ -6,12 +6,14 @@ What a run leaves behind is `records`'s matter.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from pemand_abm.demand import DemandSettings, check_demand
 from pemand_abm.dialogue import Model
 from pemand_abm.domains import RELOCATION, TRIPS, Domain
 from pemand_abm.errors import TableError
@@ -68,9 +70,22 @@ def prepare(scenario: Scenario, say: Callable[[str], None]) -> Study:
     say(f"Synthesizing {region.recipe.title}")
     population = synthesize(region, scenario.seed)
     households = population.households
+    if households.empty:
+        raise TableError(
+            f"{region.recipe.totals[region.recipe.zone]}: no zone has a household, so nobody "
+            "travels or moves; check the control_field of the household total in "
+            f"{region.recipe.controls}"
+        )
     say(f"Drawing the travel day of {len(households):,} households")
     expected = expected_trips(households, rates)
     trips = draw_trips(households, rates, scenario.seed, TRAVEL_DAY)
+    wanted = scenario.demand
+    check_demand(
+        trips,
+        region.zones,
+        region.skims,
+        DemandSettings(wanted.attraction_rates, wanted.decay, wanted.minutes),
+    )
     say("Calibrating the year's moves to the census rates")
     homes = _homes(region, households, scenario)
     relocation = calibrate(
@@ -174,7 +189,11 @@ def run(study: Study, model: Model) -> History:
 
 
 def check_writable(out: Path) -> None:
-    """Fail now, not after the talks, when *out* cannot be written."""
+    """Fail now, not after the talks, when *out* cannot be written; leave no trace."""
+    new = not out.exists()
     with writing(out / ".writable") as temporary:
         temporary.write_bytes(b"\0" * 4096)
     (out / ".writable").unlink(missing_ok=True)
+    if new:
+        with suppress(OSError):  # Another run may have begun to write there.
+            out.rmdir()

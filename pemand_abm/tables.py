@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -45,11 +45,12 @@ def writing(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def staging(folder: Path, last: str) -> Iterator[Path]:
+def staging(folder: Path, last: str, stale: Iterable[str] = ()) -> Iterator[Path]:
     """Give an empty folder, and move its files into *folder* when the block ends well.
 
     The file *last* is moved last, and its old copy removed first: while it stands there, the files
-    belong together. A failure leaves what stood in *folder* untouched.
+    belong together. Old files named in *stale* go where no new ones take their place. A failure
+    leaves what stood in *folder* untouched.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for left in folder.glob(f"{STAGING}*"):
@@ -58,7 +59,8 @@ def staging(folder: Path, last: str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix=f"{STAGING}{os.getpid()}-", dir=folder) as name:
         yield Path(name)
         files = sorted(Path(name).iterdir(), key=lambda f: (f.name == last, f.name))
-        (folder / last).unlink(missing_ok=True)
+        for old in {last, *stale}:
+            (folder / old).unlink(missing_ok=True)
         for file in files:
             os.replace(file, folder / file.name)
 
@@ -80,7 +82,9 @@ def _runs(process: str) -> bool:
 def write_parquet(table: pd.DataFrame, path: Path) -> None:
     """Write a table with its index as parquet, byte for byte the same for the same table."""
     with writing(path) as temporary:
-        table.to_parquet(temporary, engine="pyarrow", compression="zstd")
+        # Else pandas hides ids that happen to be a range in the file's metadata.
+        named = True if table.index.name else None
+        table.to_parquet(temporary, engine="pyarrow", compression="zstd", index=named)
 
 
 def write_csv(table: pd.DataFrame, path: Path) -> None:

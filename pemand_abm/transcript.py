@@ -52,8 +52,12 @@ def read_transcripts(run: Path) -> list[Record]:
     path = run / FILE
     if not path.exists():
         return []
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as fault:
+        raise TableError(f"{path}: is damaged ({fault}); run `pemand run` again") from fault
     records, problems = [], []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
@@ -118,7 +122,8 @@ def turn_notes(turn: Record, unit: str) -> list[str]:
         verdict = (
             "the moderator objects"
             if turn.get("kept", True)
-            else "rejected by the moderator, and left out of the talk"
+            else f"rejected by {'the moderator' if turn.get('scores') else 'a fixed check'}, "
+            "and left out of the talk"
         )
         notes.append(verdict + feedback)
     if not turn.get("kept", True) and turn.get("verdict") != "reject":

@@ -226,3 +226,15 @@ def test_every_zone_stands_in_the_demand_table(decisions, households, zones):
     assert table["GQ_HBW"].tolist() == [0, 0, 1.5]
     assert table["TRIPS_P"].sum() == pytest.approx(decisions["value"].sum())
     assert not table.isna().any(axis=None)
+
+
+def test_purposes_that_do_not_exist_are_named():
+    with pytest.raises(SettingsError, match=r"decay: shopping is no purpose"):
+        DemandSettings(decay={"hbw": 0.1, "hbsch": 0.1, "hbo": 0.1, "nhb": 0.1, "shopping": 0.1})
+
+
+def test_zones_out_of_reach_are_told_without_a_warning(recwarn):
+    trips, minutes = np.array([10.0, 20]), np.array([[0.0, 1e7], [2e7, 4e7]])
+    with pytest.raises(TableError, match="so far apart"):
+        gravity(trips, trips[::-1].copy(), minutes, 1.0)
+    assert not recwarn.list

@@ -195,7 +195,8 @@ def test_every_kind_of_event_and_outcome_is_documented(outputs):
 
 
 def shape(line: str) -> str:
-    """Return a line of output with numbers and folders left out."""
+    """Return a line of output without numbers, folders, and the pace, which not all models have."""
+    line = re.sub(r", [\d.]+ calls a minute", "", line)
     line = re.sub(r"\S*/(?=report\.html)", "", line.strip())
     return re.sub(r"\d[\d,]*(\.\d+)?", "#", line)
 

@@ -37,6 +37,12 @@ def test_a_folder_with_files_is_refused_and_left_as_it_was(tmp_path):
     assert [p.name for p in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
 
 
+def test_the_folder_that_one_stands_in_can_become_a_study(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    init(".")
+    assert {p.name for p in tmp_path.iterdir()} == {"synthpop", "scenarios", "training", "outputs"}
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     """The wheel as setuptools builds it, offline, with the environment's own setuptools."""

@@ -463,6 +463,13 @@ def test_no_key_or_password_is_ever_written_down(tmp_path, monkeypatch, caplog, 
     assert server.seen[0][1]["Authorization"].startswith("Basic ")
 
 
+def test_a_key_that_the_server_echoes_does_not_enter_the_reply(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with serving((200, good(f"TRIPS: 3, says {KEY}"), {})) as server:
+        [reply] = answer(OpenAI("m", server.url), asking(1))
+    assert reply.text == "TRIPS: 3, says ***"
+
+
 # Progress and doctor -----------------------------------------------------------------------------
 
 

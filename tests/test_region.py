@@ -388,3 +388,94 @@ def test_reading_tables_does_not_import_the_heavy_libraries():
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
+
+
+# As spreadsheets and other machines leave files.
+
+
+def test_empty_rows_and_blanks_around_cells_are_no_fault(folder):
+    plain = read_region(folder).seed_persons
+    for name in ("land_use.csv", "seed_persons.csv", "totals_zone.csv"):
+        file = folder / name
+        file.write_text(file.read_text().replace(",", " , ") + ",,,\n\n")
+    pd.testing.assert_frame_equal(read_region(folder).seed_persons, plain)
+
+
+@pytest.mark.parametrize("mark", [";", "\t"])
+def test_another_separator_is_named(folder, mark):
+    file = folder / "land_use.csv"
+    file.write_text(file.read_text().replace(",", mark))
+    assert f"separated by {mark!r}; save it with commas" in fault_of(folder)
+
+
+def test_a_comma_without_quotes_is_told(folder):
+    edit(folder / "land_use.csv", "10,West", "10,Far, West")
+    assert "land_use.csv: rows have more cells than the header" in fault_of(folder)
+
+
+@pytest.mark.parametrize(
+    ("file", "column"),
+    [("seed_persons.csv", "household_id"), ("seed_households.csv", "home_zone_id")],
+)
+def test_columns_with_the_engines_own_names_are_refused(folder, file, column):
+    pd.read_csv(folder / file).assign(**{column: 7}).to_csv(folder / file, index=False)
+    assert f"{file}: column {column}: this name is the engine's own" in fault_of(folder)
+
+
+def test_a_column_cannot_be_the_weight_and_the_size(folder):
+    recipe_with(
+        folder,
+        seed={"households": "seed_households.csv", "persons": "seed_persons.csv"}
+        | {"weight": "hhsize"},
+    )
+    assert "column hhsize: cannot be the id or the weight too" in fault_of(folder)
+
+
+def test_a_land_use_column_named_label_does_not_matter(folder):
+    table = pd.read_csv(folder / "land_use.csv").assign(label="x")
+    table.to_csv(folder / "land_use.csv", index=False)
+    assert "x" not in set(read_region(folder).zones["label"])
+
+
+def test_numbers_that_no_count_can_have_are_refused(folder):
+    table = pd.read_csv(folder / "land_use.csv", dtype={"dwellings": "object"})
+    table.loc[1, "dwellings"] = "1e30"
+    table.to_csv(folder / "land_use.csv", index=False)
+    assert "column dwellings: 1 cells" in fault_of(folder)
+
+
+def test_heads_too_young_for_the_survey_tables_are_named(folder):
+    edit(folder / "seed_persons.csv", "1,1,34,", "1,1,14,")
+    table = pd.read_csv(folder / "seed_households.csv").set_index("seed_id")
+    table.loc[1, ["age_of_head", "children"]] = 14, 1
+    table.to_csv(folder / "seed_households.csv")
+    assert "column age_of_head: 1 heads are under 15, first seed_id 1" in fault_of(folder)
+
+
+def test_a_label_that_no_polygon_has_is_named(folder):
+    recipe_with(folder, zones={"file": "zones.geojson", "id": "zone_id", "label": "nowhere"})
+    assert "no property 'nowhere', which recipe.yaml names as zones.label" in fault_of(folder)
+
+
+def test_metres_without_a_reference_system_are_no_longitudes(folder):
+    held = json.loads((folder / "zones.geojson").read_text())
+    for feature in held["features"]:
+        for ring in feature["geometry"]["coordinates"]:
+            ring[:] = [[550_000 + 100 * x, 4_180_000 + 100 * y] for x, y in ring]
+    (folder / "zones.geojson").write_text(json.dumps(held))
+    assert "are no longitudes and latitudes" in fault_of(folder)
+
+
+def test_ids_that_no_64_bits_hold_are_a_fault(folder):
+    held = json.loads((folder / "zones.geojson").read_text())
+    for k, feature in enumerate(held["features"]):
+        feature["properties"]["zone_id"] = 2**64 + k
+    (folder / "zones.geojson").write_text(json.dumps(held))
+    assert "property zone_id" in fault_of(folder)
+
+
+def test_a_key_that_stands_twice_is_an_error(folder):
+    file = folder / "recipe.yaml"
+    file.write_text(file.read_text() + "\nname: another\n")
+    with pytest.raises(SettingsError, match="key 'name' stands twice"):
+        read_recipe(folder)

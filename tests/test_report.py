@@ -145,7 +145,7 @@ def test_report_says_when_negotiations_entered_the_totals(run):
 def test_report_shows_rejections_and_bounded_values(run):
     shown = "".join(read_page(run).shown)
     assert "said 14 trips, bounded to 9 trips" in shown
-    assert "rejected by the moderator, and left out of the talk: You have no car." in shown
+    assert "rejected by a fixed check, and left out of the talk: You have no car." in shown
 
 
 def test_report_says_that_an_advising_moderator_rejects_nothing(run):
@@ -204,3 +204,14 @@ def test_broken_lines_are_one_error_with_their_numbers(run):
     (run / "transcripts.jsonl").write_text('{"household_id": 1}\n{"a\n[]\n', encoding="utf-8")
     with pytest.raises(TableError, match=r"(?s)line 2.*line 3"):
         read_transcripts(run)
+
+
+@pytest.mark.parametrize(
+    "name", ["run.yaml", "decisions.parquet", "demand.csv", "zones.gpkg", "transcripts.jsonl"]
+)
+def test_a_damaged_file_is_named_and_the_old_report_stays(run, name):
+    before = write_report(run).read_bytes()
+    (run / name).write_bytes(b"\xff\xfe\x00garbage\n\x80")
+    with pytest.raises(PemandError, match=rf"{name}: is damaged"):
+        write_report(run)
+    assert (run / "report.html").read_bytes() == before

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import openmatrix
 import pandas as pd
+import pyarrow.parquet
 import pytest
 import yaml
 from click.testing import CliRunner
@@ -261,6 +262,36 @@ def test_a_faulty_scenario_is_one_clear_error_and_writes_nothing(tmp_path, setti
     assert output.count("Error:") == 1 and said in output
     assert not (tmp_path / "out" / "run.yaml").exists()
     assert not list((tmp_path / "out").glob("*.parquet"))
+
+
+def test_land_use_that_attracts_no_trips_is_told_before_anybody_talks(tmp_path):
+    scenario = write_study(tmp_path)
+    land_use = tmp_path / "region" / "land_use.csv"
+    pd.read_csv(land_use).drop(columns="RETEMPN").to_csv(land_use, index=False)
+    assert "lacks the columns RETEMPN" in run(scenario, tmp_path / "out", code=1)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_region_without_households_is_one_clear_error(tmp_path):
+    scenario = write_study(tmp_path, households=(0, 0, 0))
+    assert "no zone has a household" in run(scenario, tmp_path / "out", code=1)
+
+
+def test_ids_stand_in_every_parquet_file_for_readers_without_pandas(done):
+    out, _, _ = done
+    for name, key in (
+        ("persons", "person_id"),
+        ("events", "event_id"),
+        ("households", "household_id"),
+    ):
+        assert key in pyarrow.parquet.read_schema(out / f"{name}.parquet").names
+
+
+def test_a_sidecar_of_earlier_zone_ids_does_not_outlive_them(tmp_path):
+    run(write_study(tmp_path / "a", ("A", "B", "C")), tmp_path / "out")
+    assert (tmp_path / "out" / "trips_zones.csv").exists()
+    run(write_study(tmp_path / "b"), tmp_path / "out")
+    assert not list((tmp_path / "out").glob("*_zones.csv"))
 
 
 def test_an_unwritable_folder_is_one_clear_error(tmp_path):

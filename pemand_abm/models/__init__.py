@@ -11,6 +11,7 @@ to a function that is called with the keywords `model` (what stands after the co
 from __future__ import annotations
 
 import difflib
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import entry_points
@@ -24,7 +25,7 @@ GROUP = "pemand_abm.models"
 
 
 def open_model(
-    name: str, *, base_url: str | None = None, workers: int = 1, exact: bool = True
+    name: str, *, base_url: str | None = None, workers: int | None = None, exact: bool = True
 ) -> Model:
     """Return the model that *name* stands for.
 
@@ -55,28 +56,30 @@ def known_models() -> list[str]:
     return sorted({*BUILT_IN, *(point.name for point in entry_points(group=GROUP))})
 
 
-def open_embedded(*, model: str, base_url: str | None, workers: int, exact: bool) -> Model:
+def open_embedded(*, model: str, base_url: str | None, workers: int | None, exact: bool) -> Model:
     """Open the embedded model, or another GGUF file, on this machine's processor."""
     from pemand_abm.models.llamacpp import LlamaCpp
     from pemand_abm.models.weights import fetch_weights
 
     _needs_no_server("embedded", base_url)
     LlamaCpp.require()
-    return LlamaCpp(Path(model) if model else fetch_weights(), workers=workers, exact=exact)
+    return LlamaCpp(
+        Path(model) if model else fetch_weights(), workers or os.cpu_count() or 1, exact
+    )
 
 
-def open_openai(*, model: str, base_url: str | None, workers: int, exact: bool) -> Model:
-    """Open a model on a server; *workers* and *exact* concern this machine's cores alone."""
+def open_openai(*, model: str, base_url: str | None, workers: int | None, exact: bool) -> Model:
+    """Open a model on a server; *workers* are requests under way at once, 8 by default."""
     from pemand_abm.models.openai import OpenAI
 
     if not model:
         raise ModelError("openai needs the name of a model: --model openai:NAME")
     if not base_url:
         raise ModelError(f"openai:{model} needs a server: --base-url http://127.0.0.1:8000/v1")
-    return OpenAI(model, base_url)
+    return OpenAI(model, base_url, in_flight=workers or 8)
 
 
-def open_scripted(*, model: str, base_url: str | None, workers: int, exact: bool) -> Model:
+def open_scripted(*, model: str, base_url: str | None, workers: int | None, exact: bool) -> Model:
     """Open the scripted model, which needs no weights."""
     from pemand_abm.models.scripted import Scripted
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 KEYS = ("PEMAND_API_KEY", "OPENAI_API_KEY")
 EXCERPT = 200
 LONGEST_WAIT = 600.0
+SHORTEST_SECRET = 8
 REJECTED = (400, 422)
 
 
@@ -192,6 +193,10 @@ class OpenAI:
             raise _Again(f"an unreadable reply: {self._clean(answer.text)}") from None
         if not isinstance(text, str):
             raise _Again(f"a reply that is no text: {self._clean(answer.text)}")
+        # A server that echoes our key must not bring it into the journal; a placeholder such as
+        # "none" is no secret, and may be a word of the reply.
+        for secret in self._secrets:
+            text = text.replace(secret, "***") if len(secret) >= SHORTEST_SECRET else text
         return Reply(text, *tokens, finish=str(choice.get("finish_reason") or "stop"))
 
     def _retry_after(self, answer: httpx.Response) -> float | None:

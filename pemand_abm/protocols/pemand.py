@@ -13,11 +13,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pemand_abm.answers import labelled
+from pemand_abm.answers import Answer, labelled
 from pemand_abm.dialogue import Dialogue, Request, seed_of
 from pemand_abm.domains import Domain
 from pemand_abm.people import Decision, Household, Member, Persona, Turn, Utterance, Verdict
-from pemand_abm.prompting import grammar, render
+from pemand_abm.prompting import grammar, phrase, render
 
 CRITERIA = ("persona", "constraints", "interaction", "quality")
 # An unreadable judge is asked once more where its word binds.
@@ -124,9 +124,7 @@ def _propose(table: _Table) -> Dialogue[list[Turn]]:
         value = table.domain.own.parse(labelled(text, f"FINAL_{table.domain.label}"))
         likelihood = _percent(labelled(text, "LIKELIHOOD")) if table.domain.likelihood else None
         if reason is None or value is None or (table.domain.likelihood and likelihood is None):
-            return _unread(
-                text, "REASON", f"FINAL_{table.domain.label}", table.domain.words["value"]
-            )
+            return _unread(text, "REASON", f"FINAL_{table.domain.label}", table.domain.own)
         return Utterance(persona.member.name, "proposal", reason, value, likelihood)
 
     return (yield from _phase(table, "proposal", request, read, estimate="none yet"))
@@ -204,9 +202,7 @@ def _round(
         parts = [labelled(text, part) for part in ("ACKNOWLEDGE", "SUPPORT", "DELTA_FROM_LAST")]
         spoken = domain.shared.parse(labelled(text, label))
         if None in parts or spoken is None:
-            return _unread(
-                text, "ACKNOWLEDGE, SUPPORT and DELTA_FROM_LAST", label, domain.words["value"]
-            )
+            return _unread(text, "ACKNOWLEDGE, SUPPORT and DELTA_FROM_LAST", label, domain.shared)
         bounded = domain.shared.bound(spoken, current[name], first)
         said = spoken if bounded != spoken else None  # Only a count can be bounded.
         return Utterance(name, phase, " ".join(p for p in parts if p), bounded, said=said)
@@ -305,7 +301,7 @@ def _judge(
             return [v for v in read if v]
     # A judge that cannot be read has no say; the deterministic checks have passed, and the
     # transcript shows that no scores were given.
-    return [Verdict(True, "the moderator's scores could not be read") for _ in statements]
+    return [Verdict(True, phrase("unscored")) for _ in statements]
 
 
 def _scores(text: str, number: int) -> Verdict | None:
@@ -354,20 +350,20 @@ def invented(text: str, speaker: Member, household: Household) -> str:
     names = {m.name for m in household.members}
     strangers = [n for n in re.findall(r"\bmember \d+\b", text.lower()) if n not in names]
     if strangers:
-        return f"there is no {strangers[0]} in this household"
+        return phrase("no_such_member", who=strangers[0])
     for age in re.findall(r"\bI(?: am|'m) (?:a |an )?(\d+)[ -]years?[ -]old\b", text):
         if int(age) != speaker.age:
-            return f"{speaker.name} is {speaker.age} years old, not {age}"
+            return phrase("other_age", who=speaker.name, age=speaker.age, said=age)
     for word in re.findall(
         r"\b(\d+|" + "|".join(_NUMBERS) + r") (?:cars?|vehicles?)\b", text.lower()
     ):
         number = int(word) if word.isdigit() else _NUMBERS[word]
         if number > household.vehicles:
-            return f"the household has {household.vehicles} cars, not {number}"
+            return phrase("too_many_cars", cars=household.vehicles, said=number)
     if household.vehicles == 0 and re.search(
         r"\b(?:my|our) (?:car|vehicle|truck|van)\b", text.lower()
     ):
-        return "the household has no car"
+        return phrase("no_car")
     return ""
 
 
@@ -397,5 +393,5 @@ def _score(proposals: list[Utterance]) -> float | None:
     return sum(stated) / len(stated) if stated else None
 
 
-def _unread(text: str, parts: str, label: str, value: str) -> Unread:
-    return Unread(text.strip(), f"the answer needs {parts} and one line {label} with a {value}")
+def _unread(text: str, parts: str, label: str, answer: Answer) -> Unread:
+    return Unread(text.strip(), phrase("unread", parts=parts, label=label, value=answer.form))
