@@ -8,13 +8,25 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
 
 from pemand_abm import __version__
+from pemand_abm.errors import Stopped
 
-FOLDER = click.Path(path_type=Path, file_okay=False)
+
+class Folder(click.Path):
+    """A folder's path; an empty text, as of an unset shell variable, is an error."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("the name of the folder is empty", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+FOLDER = Folder(path_type=Path, file_okay=False)
 FILE = click.Path(path_type=Path, dir_okay=False)
 
 
@@ -124,8 +136,15 @@ def run(
         stack.callback(journal.close)
         ready = time.monotonic()
         progress = stack.enter_context(Progress(journal))
-        progress.expect(min(prepared.most_calls, settings.budget.calls or prepared.most_calls))
-        history = study.run(prepared, progress)
+        most, limit = prepared.most_calls, settings.budget.calls
+        progress.expect(most if limit is None else min(most, limit))
+        try:
+            history = study.run(prepared, progress)
+        except KeyboardInterrupt:
+            raise Stopped(
+                f"stopped; what was answered is in {out / 'journal.sqlite'}. "
+                "Run the same command again to go on."
+            ) from None
         talked = time.monotonic()
     manifest = records.manifest_of(prepared, history, wanted, scenario)
     manifest |= {

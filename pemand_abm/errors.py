@@ -25,6 +25,12 @@ class BudgetExhausted(PemandError):
     exit_code = 3
 
 
+class Stopped(PemandError):
+    """Ctrl-C: what was answered is kept."""
+
+    exit_code = 130
+
+
 def listed(problems: list[str], of: str) -> str:
     """Return one message that lists every problem of one file."""
     if len(problems) == 1:

@@ -213,6 +213,7 @@ def write_run(study: Study, history: History, out: Path, manifest: dict) -> None
         },
         "notes": [
             NOT_ADMITTED if history.heard else NOBODY,
+            *_shortfall(study.relocation.groups),
             *notes,
             *manifest.pop("model_notes", ()),
         ],
@@ -221,6 +222,18 @@ def write_run(study: Study, history: History, out: Path, manifest: dict) -> None
         temporary.write_text(
             yaml.safe_dump(manifest, sort_keys=False, allow_unicode=True), encoding="utf-8"
         )
+
+
+def _shortfall(groups: pd.DataFrame) -> list[str]:
+    """Say when the housing market could not complete the moves that the census rates ask for."""
+    wanted, done = int(groups["wanted"].sum()), int(groups["completed"].sum())
+    if (groups["difference"] == 0).all():
+        return []
+    return [
+        f"Moves: {done:,} were completed of {wanted:,} that the census rates ask for; "
+        "moves_calibration.csv has them by group. Too few dwellings are vacant, or none where "
+        "movers look."
+    ]
 
 
 def _calibration(groups: pd.DataFrame) -> pd.DataFrame:

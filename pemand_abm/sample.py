@@ -49,9 +49,8 @@ def draw_sample(
     """
     n = min(n, len(households))
     if n == 0:
-        return pd.DataFrame(
-            {"stratum": [], "inclusion": []}, index=pd.Index([], dtype="int64", name="household_id")
-        )
+        nobody = pd.DataFrame({"stratum": "", "inclusion": 0.0}, index=households.index)
+        return nobody.iloc[:0]
     frame = pd.DataFrame({"stratum": strata(households, n), "size": uncertainty.clip(lower=1e-9)})
     frame["u"] = keys.uniforms(frame.index, seed, "permanent", kind)
     sizes = _allocate(frame.groupby("stratum")["size"].agg(["sum", "count"]), n)

@@ -27,7 +27,7 @@ class Negotiate(Strict):
 class Budget(Strict):
     """The most model calls of the run, replayed ones counted; null is no limit."""
 
-    calls: Whole | None = 160
+    calls: Whole | None = None
 
 
 class Talks(Strict):

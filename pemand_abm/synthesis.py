@@ -23,6 +23,8 @@ from pemand_abm.tables import write_csv, write_parquet
 HOUSEHOLD_COLUMNS = (
     "hhsize", "num_workers", "auto_ownership", "income", "HHT", "tenure", "age_of_head", "children",
 )  # fmt: skip
+# A slip of the unit, not a region: the largest metropolis has fewer.
+MOST_HOUSEHOLDS = 50_000_000
 RELAXED = "relaxed: the other controls, the seed or the expansion limit do not allow it"
 
 
@@ -148,6 +150,11 @@ def _check_totals(region: Region, total: Control, households: pd.DataFrame) -> N
         raise TableError(f"{recipe.controls}: {said}; write the expression households.weight > 0")
     wanted = pd.Series(total.wanted, index=region.totals[recipe.zone].index)
     bad = wanted[(wanted % 1 != 0) | (wanted < 0)]
+    if not len(bad) and wanted.sum() > MOST_HOUSEHOLDS:
+        said = f"asks for {wanted.sum():,.0f} households, more than {MOST_HOUSEHOLDS:,}"
+        raise TableError(
+            f"{recipe.totals[recipe.zone]}: control {total.target}: {said}; check its unit"
+        )
     if len(bad):
         shown = "; ".join(f"zone {zone}: {value:g}" for zone, value in bad.head(3).items())
         said = f"{len(bad)} household totals are not whole numbers of 0 or more, first {shown}"

@@ -32,16 +32,22 @@ def writing(path: Path) -> Iterator[Path]:
         )
         os.close(handle)
     except OSError as fault:
-        raise PemandError(f"cannot write {path}: {fault.strerror or fault}") from fault
+        raise PemandError(f"cannot write {_shown(path)}: {fault.strerror or fault}") from fault
     temporary = Path(name)
     try:
         yield temporary
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except OSError as fault:
-        raise PemandError(f"cannot write {path}: {fault.strerror or fault}") from fault
+        raise PemandError(f"cannot write {_shown(path)}: {fault.strerror or fault}") from fault
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _shown(path: Path) -> Path:
+    """Return the path that the user knows: the file's place, not the folder that it is made in."""
+    made_in = path.parent
+    return made_in.parent / path.name if made_in.name.startswith(STAGING) else path
 
 
 @contextmanager

@@ -192,6 +192,35 @@ def test_a_killed_run_goes_on_where_it_stopped_and_ends_with_the_same_bytes(done
     assert bytes_of(killed) == bytes_of(out)
 
 
+def test_ctrl_c_says_how_to_go_on_and_has_the_customary_exit_code(tmp_path):
+    scenario = write_study(tmp_path)
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOW_MODEL, "run", str(scenario), "--out", str(tmp_path / "out")],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    )
+    journal = tmp_path / "out" / "journal.sqlite-wal"
+    for _ in range(600):
+        if journal.exists() and journal.stat().st_size > 20_000:
+            break
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate()
+    assert process.returncode == 130
+    assert "Run the same command again to go on" in said and "Traceback" not in said
+
+
+def test_moves_that_the_market_cannot_complete_are_told(tmp_path):
+    scenario = write_study(tmp_path, negotiate={"trips": 0, "relocation": 0})
+    land = tmp_path / "region" / "land_use.csv"
+    table = pd.read_csv(land)
+    table.assign(dwellings=table["TOTHH"]).to_csv(land, index=False)
+    run(scenario, tmp_path / "out")
+    notes = yaml.safe_load((tmp_path / "out" / "run.yaml").read_text())["notes"]
+    assert any(note.startswith("Moves: 0 were completed of ") for note in notes)
+
+
 def test_an_exhausted_budget_keeps_everything_and_has_its_own_exit_code(tmp_path):
     scenario = write_study(tmp_path, budget={"calls": 60})
     output = run(scenario, tmp_path / "out", code=3)
