@@ -1,7 +1,7 @@
 """From rows to people: a translation map turns coded answers into sentences.
 
-A neutralization filter drops what is no answer. A map is a YAML file in `facts/`, one a survey or
-population, with its code book cited.
+A neutralization filter drops what is no answer. A map is a YAML file in `prompts/facts/`, one a
+survey or population, with its code book cited.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pemand_abm.people import Household, Member
 
 def read_map(name: str = "activitysim") -> dict[str, dict]:
     """Return the translation map *name*."""
-    file = resources.files("pemand_abm").joinpath("facts", f"{name}.yaml")
+    file = resources.files("pemand_abm").joinpath("prompts", "facts", f"{name}.yaml")
     return yaml.safe_load(file.read_text(encoding="utf-8"))
 
 
