@@ -14,7 +14,7 @@ help:
 $(VENV)/.installed: pyproject.toml setup.py
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[embedded,dev]'
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable '.[embedded,dev]'
 	-$(BIN)/pemand doctor --fetch > /dev/null
 	@touch $@
 
@@ -38,7 +38,7 @@ check: lint test
 
 ## docs: build the documentation into site/
 docs: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable '.[docs]'
 	$(BIN)/mkdocs build --quiet --strict
 
 ## bench: measure against a peer in the same run

@@ -140,6 +140,7 @@ def run(
         progress.expect(most if limit is None else min(most, limit))
         try:
             history = study.run(prepared, progress)
+            progress.expect(progress.calls)
         except KeyboardInterrupt:
             raise Stopped(
                 f"stopped; what was answered is in {out / 'journal.sqlite'}. "

@@ -58,7 +58,11 @@ COLUMNS: dict[str, str] = {
             "A": "attractions, scaled to the productions",
         }.items()
     },
-    "TRIPS_P": "productions of households, all purposes (person trips of an average weekday)",
+    "NHB_P": "non-home-based trips of all households that begin in this zone, placed by what "
+    "attracts them (person trips of an average weekday)",
+    "TRIPS_P": "home-based productions of the zone's households and non-home-based trips that "
+    "begin here; not to be divided by the households, see trips_per_household "
+    "(person trips of an average weekday)",
     "TRIPS_A": "attractions, all purposes (person trips of an average weekday)",
     **{
         f"GQ_{purpose.upper()}": "productions of group quarters, not in the columns _P and _A nor "
@@ -511,7 +515,7 @@ def balance_table(
                 "ratio": demand.ratio.round(4),
                 "rates": {
                     p: "; ".join(
-                        f"{rate:g} a {column}" for column, rate in settings.rates[p].items()
+                        f"{rate:g} for each {column}" for column, rate in settings.rates[p].items()
                     )
                     for p in PURPOSES
                 },

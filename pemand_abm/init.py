@@ -10,6 +10,21 @@ from pathlib import Path
 from pemand_abm.errors import PemandError
 
 PARTS = ("synthpop/sf25", "synthpop/rates", "scenarios")
+ABOUT = """# A study of pemand-abm
+
+    pemand run scenarios/baseline.yaml
+
+runs the base year of the region in synthpop/sf25 and writes outputs/baseline/report.html; with
+`--model scripted` it needs no language model. To use your own region, copy synthpop/sf25, replace
+its files and name the new folder in the scenario. What each file of a region holds stands in
+synthpop/sf25/README.md, of the survey rates in synthpop/rates/README.md; `pemand --help` lists the
+commands, and the documentation comes with the source of pemand-abm (docs/).
+
+    synthpop/    regions, a folder each, and the survey rates
+    scenarios/   one YAML file a run
+    training/    fine-tuning recipes and model cards
+    outputs/     one folder a run
+"""
 EMPTY = {
     "training": "Fine-tuning recipes, rubrics, annotation sheets and model cards of this study.\n",
     "outputs": "One folder a run; `pemand run scenarios/baseline.yaml` makes outputs/baseline.\n",
@@ -51,6 +66,7 @@ def make_study(folder: Path) -> None:
                     draft / part,
                     ignore=shutil.ignore_patterns("__pycache__", "build.py"),
                 )
+            (draft / "README.md").write_text(ABOUT, encoding="utf-8")
             for name, text in EMPTY.items():
                 (draft / name).mkdir()
                 (draft / name / "README.md").write_text(text, encoding="utf-8")

@@ -183,10 +183,10 @@ def _rows(ids: pd.Index, zones: pd.Index, path: Path) -> np.ndarray:
     if len(lacking) == 0:
         return rows
     said = f"lacks {len(lacking)} of {len(zones)} zones: {some(lacking)}; it holds {some(ids)}"
-    if pd.api.types.is_integer_dtype(lacking.dtype) and lacking.max() > LARGEST:
+    if not pd.api.types.is_integer_dtype(lacking.dtype) or lacking.max() > LARGEST:
         said += (
-            f". A lookup cannot hold ids above {LARGEST}: number the rows, and give the ids in "
-            f"{sidecar(path).name} (columns row, zone_number, original_id)"
+            f". A lookup cannot hold text or ids above {LARGEST}: number the rows, and give the "
+            f"ids in {sidecar(path).name} (columns row, zone_number, original_id)"
         )
     raise TableError(f"{path}: {said}")
 

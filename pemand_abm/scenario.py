@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from pemand_abm.demand import DECAY, MINUTES, RATES
+from pemand_abm.errors import SettingsError, listed
 from pemand_abm.settings import Strict, read_settings
 
 Whole = Annotated[int, Field(ge=0)]
@@ -84,5 +85,12 @@ def read_scenario(path: Path) -> Scenario:
     """Read a scenario; its paths are relative to the file."""
     scenario = read_settings(path, Scenario)
     folder = path.resolve().parent
+    faults = [
+        f"{name}: there is no folder {getattr(scenario, name)}; the path is relative to this file"
+        for name in ("region", "rates")
+        if not (folder / getattr(scenario, name)).is_dir()
+    ]
+    if faults:
+        raise SettingsError(listed(faults, str(path)))
     places = {name: (folder / getattr(scenario, name)).resolve() for name in ("region", "rates")}
     return scenario.model_copy(update=places)

@@ -24,7 +24,13 @@ def init(folder, code=0):
 def test_a_new_study_has_the_four_folders_and_its_scenario_finds_its_region(tmp_path):
     folder = tmp_path / "my-region"
     init(folder)
-    assert {p.name for p in folder.iterdir()} == {"synthpop", "scenarios", "training", "outputs"}
+    assert {p.name for p in folder.iterdir()} == {
+        "README.md",
+        "synthpop",
+        "scenarios",
+        "training",
+        "outputs",
+    }
     scenario = yaml.safe_load((folder / "scenarios" / "baseline.yaml").read_text())
     assert (folder / "scenarios" / scenario["region"] / "recipe.yaml").is_file()
     assert (folder / "scenarios" / scenario["rates"] / "trips.csv").is_file()
@@ -40,7 +46,13 @@ def test_a_folder_with_files_is_refused_and_left_as_it_was(tmp_path):
 def test_the_folder_that_one_stands_in_can_become_a_study(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     init(".")
-    assert {p.name for p in tmp_path.iterdir()} == {"synthpop", "scenarios", "training", "outputs"}
+    assert {p.name for p in tmp_path.iterdir()} == {
+        "README.md",
+        "synthpop",
+        "scenarios",
+        "training",
+        "outputs",
+    }
 
 
 @pytest.fixture(scope="module")

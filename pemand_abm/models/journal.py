@@ -106,7 +106,7 @@ class Journal:
             first = ", ".join(missing[0].label) or "a request"
             raise ModelError(
                 f"{self._path} lacks {len(missing)} of {len(requests)} replies of the model "
-                f"{_canonical(self.identity)}, first for {first}; without replay_only it is asked"
+                f"{self.identity.get('model')}, first for {first}; run without --replay to ask it"
             )
         for i, reply in self._model.complete(missing):
             kept = self._keep(keys[i], missing[i], reply)
