@@ -149,7 +149,6 @@ def run(
         talked = time.monotonic()
     manifest = records.manifest_of(prepared, history, wanted, scenario)
     manifest |= {
-        "model_notes": list(getattr(wanted, "notes", ())),
         "calls": progress.calls,
         "calls_asked": journal.asked,
         "tokens": {"prompt": journal.prompt_tokens, "completion": journal.completion_tokens},
@@ -161,7 +160,7 @@ def run(
     }
     _say("Writing tables, matrices and maps")
     with staging(out, "run.yaml", stale=records.SIDECARS) as place:
-        records.write_run(prepared, history, place, manifest)
+        manifest = records.write_run(prepared, history, place, manifest)
         write_report(place)
     _say(f"Finished in {time.monotonic() - started:.0f} s")
     click.echo(_summary(manifest, out))

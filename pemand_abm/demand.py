@@ -15,8 +15,7 @@ import pandas as pd
 
 from pemand_abm.errors import SettingsError, TableError, listed
 from pemand_abm.ids import some
-
-PURPOSES = ("hbw", "hbsch", "hbo", "nhb")
+from pemand_abm.surrogate import PURPOSES
 
 # Our assumptions, round numbers not estimated from any survey: trip ends of a weekday for each
 # worker, student, child or household of the land use. HBW lies in the 1.20 to 1.55 an employee of

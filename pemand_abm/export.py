@@ -11,7 +11,6 @@ import pandas as pd
 
 from pemand_abm.demand import (
     COLUMNS,
-    PURPOSES,
     Demand,
     DemandSettings,
     balance_table,
@@ -22,6 +21,7 @@ from pemand_abm.demand import (
 )
 from pemand_abm.geopackage import write_zones
 from pemand_abm.matrices import write_matrices
+from pemand_abm.surrogate import PURPOSES
 from pemand_abm.tables import write_csv
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def write_demand(
     table = demand_table(
         demand, zones, households, _quarters(region.group_quarters, quarters_trips)
     )
-    layer = map_table(table, demand.at_home, moves, dwellings(zones))
+    layer = map_table(table, demand.at_home, moves, zones["dwellings"])
     balance = balance_table(demand, cores, region.skims, settings)
     write_csv(table, out / "demand.csv")
     write_csv(column_meanings({"demand.csv": table, "zones.gpkg": layer}), out / "columns.csv")
@@ -104,17 +104,8 @@ def _quarters(persons: pd.Series, trips: pd.DataFrame | None) -> pd.DataFrame:
     return table if trips is None else table.join(trips[list(PURPOSES)])
 
 
-def dwellings(zones: pd.DataFrame) -> pd.Series | None:
-    """Return the dwelling stock by zone: `dwellings`, else SFDU + MFDU, else None."""
-    if "dwellings" in zones:
-        return zones["dwellings"]
-    if {"SFDU", "MFDU"} <= set(zones):
-        return zones["SFDU"] + zones["MFDU"]
-    return None
-
-
 def map_table(
-    table: pd.DataFrame, at_home: pd.Series, moves: np.ndarray, stock: pd.Series | None
+    table: pd.DataFrame, at_home: pd.Series, moves: np.ndarray, stock: pd.Series
 ) -> pd.DataFrame:
     """Return the columns of `demand.csv` with those that only the map has."""
     lived = table["households"]
@@ -123,8 +114,6 @@ def map_table(
         moves_out=moves.sum(axis=1).astype("int64"),
         moves_in=moves.sum(axis=0).astype("int64"),
     )
-    if stock is None:
-        return layer
     # A move within the zone frees one dwelling and takes another.
     at_end = lived + layer["moves_in"] - layer["moves_out"]
     return layer.assign(dwellings=stock, vacant_dwellings=stock - at_end)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from pemand_abm.demand import PURPOSES
 from pemand_abm.geopackage import COLOURS
+from pemand_abm.surrogate import PURPOSES
 
 if TYPE_CHECKING:
     from geopandas import GeoDataFrame

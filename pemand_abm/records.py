@@ -6,7 +6,6 @@ a whole run.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import platform
 from importlib import metadata
@@ -17,7 +16,6 @@ import pandas as pd
 import yaml
 
 from pemand_abm import __version__
-from pemand_abm.demand import DemandSettings
 from pemand_abm.dialogue import Model
 from pemand_abm.domains import TRIPS
 from pemand_abm.errors import BudgetExhausted
@@ -26,12 +24,11 @@ from pemand_abm.people import Decision
 from pemand_abm.prompting import prompts_sha256
 from pemand_abm.region import inputs_sha256
 from pemand_abm.study import RELOCATION_YEAR, TRAVEL_DAY, Study
-from pemand_abm.surrogate import group_quarters_trips
+from pemand_abm.surrogate import PURPOSES, group_quarters_trips
 from pemand_abm.synthesis import fit_summary
-from pemand_abm.tables import write_csv, write_parquet, write_text, writing
+from pemand_abm.tables import sha256, write_csv, write_parquet, write_text
 from pemand_abm.world import TRAVEL_MINUTE, Heard, History
 
-PURPOSES = ["hbw", "hbsch", "hbo", "nhb"]
 # Only zone ids that an OMX lookup cannot hold have them; old ones would mislead (`matrices`).
 SIDECARS = ("trips_zones.csv", "moves_zones.csv")
 NOT_ADMITTED = (
@@ -56,7 +53,7 @@ def decisions_table(study: Study, heard: list[Heard]) -> pd.DataFrame:
         expected=study.expected["mean"],
     ).join(study.samples["trips"])
     moves = (
-        pd.DataFrame(0, index=ids, columns=PURPOSES)
+        pd.DataFrame(0, index=ids, columns=list(PURPOSES))
         .assign(
             event=RELOCATION_YEAR,
             kind="relocation",
@@ -175,16 +172,13 @@ def settled(households: pd.DataFrame, events: pd.DataFrame, districts: pd.Series
     )
 
 
-def write_run(study: Study, history: History, out: Path, manifest: dict) -> None:
-    """Write all files of a run but the report into *out*."""
+def write_run(study: Study, history: History, out: Path, manifest: dict) -> dict:
+    """Write all files of a run but the report into *out*, and return the whole manifest."""
     decisions, events = decisions_table(study, history.heard), events_table(study, history)
-    population, scenario = study.population, study.scenario
-    settings = DemandSettings(
-        scenario.demand.attraction_rates, scenario.demand.decay, scenario.demand.minutes
-    )
+    population = study.population
     quarters = group_quarters_trips(population.group_quarters["persons"], study.rates)
     notes = write_demand(
-        out, study.region, population.households, decisions, events, quarters, settings
+        out, study.region, population.households, decisions, events, quarters, study.demand
     )
     write_parquet(
         settled(population.households, events, study.region.zones["district"]),
@@ -203,7 +197,7 @@ def write_run(study: Study, history: History, out: Path, manifest: dict) -> None
     ]
     write_text("".join(f"{line}\n" for line in lines), out / "transcripts.jsonl")
     counts = events["kind"].value_counts().sort_index()
-    manifest |= {
+    manifest = manifest | {
         "counts": {
             "zones": len(study.region.zones),
             "households": len(population.households),
@@ -215,13 +209,11 @@ def write_run(study: Study, history: History, out: Path, manifest: dict) -> None
             NOT_ADMITTED if history.heard else NOBODY,
             *_shortfall(study.relocation.groups),
             *notes,
-            *manifest.pop("model_notes", ()),
+            *manifest["notes"],
         ],
     }
-    with writing(out / "run.yaml") as temporary:
-        temporary.write_text(
-            yaml.safe_dump(manifest, sort_keys=False, allow_unicode=True), encoding="utf-8"
-        )
+    write_text(yaml.safe_dump(manifest, sort_keys=False, allow_unicode=True), out / "run.yaml")
+    return manifest
 
 
 def _shortfall(groups: pd.DataFrame) -> list[str]:
@@ -271,12 +263,11 @@ def manifest_of(study: Study, history: History, model: Model, settings_file: Pat
         .value_counts()
         .sort_index()
         .to_dict(),
+        "notes": list(getattr(model, "notes", ())),
         "talk_calls": sum(h.calls for h in history.heard),
         "inputs": {
-            "scenario": _sha256(settings_file),
-            **{
-                f"rates/{file.name}": _sha256(file) for file in sorted(scenario.rates.glob("*.csv"))
-            },
+            "scenario": sha256(settings_file),
+            **{f"rates/{file.name}": sha256(file) for file in sorted(scenario.rates.glob("*.csv"))},
             **{
                 f"region/{name}": digest
                 for name, digest in inputs_sha256(scenario.region, region.recipe).items()
@@ -291,10 +282,6 @@ def manifest_of(study: Study, history: History, model: Model, settings_file: Pat
             },
         },
     }
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def stop_if_unreached(history: History, out: Path) -> None:

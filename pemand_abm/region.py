@@ -7,7 +7,6 @@ The tables of a region are described in `synthpop/sf25/README.md`.
 from __future__ import annotations
 
 import ast
-import hashlib
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from pemand_abm.geography import read_polygons
 from pemand_abm.ids import are_whole, as_text, some
 from pemand_abm.matrices import read_skims, sidecar
 from pemand_abm.settings import Strict, read_settings, suggestion
+from pemand_abm.tables import sha256
 
 RECIPE = "recipe.yaml"
 RELATES = (
@@ -214,7 +214,7 @@ def inputs_sha256(region_folder: Path, recipe: Recipe) -> dict[str, str]:
     beside = sidecar(folder / recipe.skims.file)
     if beside.is_file():
         names.add(beside.relative_to(folder).as_posix())
-    return {n: hashlib.sha256((folder / n).read_bytes()).hexdigest() for n in sorted(names)}
+    return {n: sha256(folder / n) for n in sorted(names)}
 
 
 def _kind(*columns: pd.Series) -> str:

@@ -17,8 +17,8 @@ import numpy as np
 import pandas as pd
 
 from pemand_abm import keys
+from pemand_abm.housing import DAY
 
-MINUTES_OF_DAY = 24 * 60
 MORNING = 9 * 60
 
 
@@ -120,4 +120,4 @@ def schedule(ids: pd.Index, seed: int, event: str, days: int) -> pd.DataFrame:
     """
     day = np.floor(keys.uniforms(ids, seed, event, "date") * days).astype("int64")
     order = keys.uniforms(ids, seed, event, "order")
-    return pd.DataFrame({"minute": day * MINUTES_OF_DAY + MORNING, "order": order}, index=ids)
+    return pd.DataFrame({"minute": day * DAY + MORNING, "order": order}, index=ids)

@@ -17,10 +17,10 @@ import pandas as pd
 import yaml
 
 from pemand_abm import figures, transcript
-from pemand_abm.demand import PURPOSES
 from pemand_abm.errors import PemandError
 from pemand_abm.figures import PURPOSE_WORDS
 from pemand_abm.geopackage import read_zones
+from pemand_abm.surrogate import PURPOSES
 from pemand_abm.tables import write_text
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def read_run(folder: Path) -> Run:
     zones = _whole(folder / "zones.gpkg", read_zones)
     return Run(
         manifest=manifest,
-        decisions=_unindexed(folder / "decisions.parquet", "household_id"),
+        decisions=_whole(folder / "decisions.parquet", pd.read_parquet),
         events=_whole(folder / "events.parquet", pd.read_parquet),
         households=_whole(folder / "households.parquet", pd.read_parquet),
         demand=_whole(
@@ -130,11 +130,6 @@ def _whole(path: Path, read: Callable[[Path], Read]) -> Read:
     except (OSError, ValueError, RuntimeError, KeyError, yaml.YAMLError) as fault:
         said = (str(fault).strip().splitlines() or [type(fault).__name__])[0]
         raise PemandError(f"{path}: is damaged ({said}); run `pemand run` again") from fault
-
-
-def _unindexed(path: Path, key: str) -> pd.DataFrame:
-    table = _whole(path, pd.read_parquet)
-    return table if key in table else table.reset_index()
 
 
 def write_report(out: Path) -> Path:

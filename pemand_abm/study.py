@@ -50,6 +50,7 @@ class Study:
     population: Population
     trips: pd.DataFrame
     expected: pd.DataFrame
+    demand: DemandSettings
     relocation: Relocation
     homes: Homes
     samples: dict[str, pd.DataFrame]
@@ -80,12 +81,8 @@ def prepare(scenario: Scenario, say: Callable[[str], None]) -> Study:
     expected = expected_trips(households, rates)
     trips = draw_trips(households, rates, scenario.seed, TRAVEL_DAY)
     wanted = scenario.demand
-    check_demand(
-        trips,
-        region.zones,
-        region.skims,
-        DemandSettings(wanted.attraction_rates, wanted.decay, wanted.minutes),
-    )
+    demand = DemandSettings(wanted.attraction_rates, wanted.decay, wanted.minutes)
+    check_demand(trips, region.zones, region.skims, demand)
     say("Calibrating the year's moves to the census rates")
     homes = _homes(region, households, scenario)
     relocation = calibrate(
@@ -116,21 +113,21 @@ def prepare(scenario: Scenario, say: Callable[[str], None]) -> Study:
     scheduled = [(TRAVEL_MINUTE, talk) for talk in talks]
     scheduled += [(int(minutes[talk.household.id]), talk) for talk in moving]
     return Study(
-        scenario, region, rates, population, trips, expected, relocation, homes, samples, scheduled
+        scenario=scenario,
+        region=region,
+        rates=rates,
+        population=population,
+        trips=trips,
+        expected=expected,
+        demand=demand,
+        relocation=relocation,
+        homes=homes,
+        samples=samples,
+        talks=scheduled,
     )
 
 
 def _homes(region: Region, households: pd.DataFrame, scenario: Scenario) -> Homes:
-    core = scenario.demand.minutes["hbw"]
-    if core not in region.skims:
-        raise TableError(
-            f"{region.recipe.skims.file}: has no core {core!r}, which demand.minutes names"
-        )
-    if "dwellings" not in region.zones:
-        raise TableError(
-            f"{region.recipe.land_use}: lacks the column 'dwellings' (occupied and vacant), "
-            "which moves need"
-        )
     zones = pd.DataFrame(
         {
             "dwellings": np.floor(region.zones["dwellings"]).astype("int64"),
@@ -141,7 +138,8 @@ def _homes(region: Region, households: pd.DataFrame, scenario: Scenario) -> Home
             .fillna(households["income"].median()),
         }
     )
-    return Homes(zones, region.skims[core], HousingSettings(**scenario.housing.model_dump()))
+    minutes = region.skims[scenario.demand.minutes["hbw"]]
+    return Homes(zones, minutes, HousingSettings(**scenario.housing.model_dump()))
 
 
 def _movers(households: pd.DataFrame, year: pd.DataFrame) -> pd.DataFrame:

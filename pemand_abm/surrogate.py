@@ -17,7 +17,7 @@ import pandas as pd
 from pemand_abm import keys
 from pemand_abm.errors import TableError, listed
 
-purpose_names = ("hbw", "hbsch", "hbo", "nhb")
+PURPOSES = ("hbw", "hbsch", "hbo", "nhb")
 
 AGE_EDGES = np.array([15, 25, 35, 45, 55, 65, 75])
 AGE_BANDS = ("15-24", "25-34", "35-44", "45-54", "55-64", "65-74", "75+")
@@ -51,9 +51,9 @@ class Rates:
     """The checked survey tables; `read_rates` makes them.
 
     `cells`: mean, se, variance, zero_share, n by CELLS. `trips`: cell (place in CELLS), trips,
-    share, in that order. `purposes`: shares by PURPOSE_CELLS x purpose_names. `moves`: rate, se, n
+    share, in that order. `purposes`: shares by PURPOSE_CELLS x PURPOSES. `moves`: rate, se, n
     by MOVE_CELLS. `anchors`: one row an anchor. `quarters`: share, trips_per_person, se by purpose
-    (`all` and purpose_names).
+    (`all` and PURPOSES).
     """
 
     cells: pd.DataFrame
@@ -195,8 +195,8 @@ def _read_trips(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 def _read_purposes(folder: Path) -> pd.DataFrame:
     by, path = list(PURPOSE_CELLS.names), folder / "purposes.csv"
-    table = _read(folder, path.name, by, [*by, "n_trips", "n_households", *purpose_names])
-    problems = _off(table.set_index(by)[list(purpose_names)].sum(axis=1), ", ".join(purpose_names))
+    table = _read(folder, path.name, by, [*by, "n_trips", "n_households", *PURPOSES])
+    problems = _off(table.set_index(by)[list(PURPOSES)].sum(axis=1), ", ".join(PURPOSES))
     table = _indexed(table, PURPOSE_CELLS, path, problems)
     if problems:
         raise TableError(listed(problems, str(path)))
@@ -252,10 +252,10 @@ def _read_quarters(folder: Path) -> pd.DataFrame:
     table = _read(folder, path.name, ["purpose"], ["share", "trips_per_person", "se"]).set_index(
         "purpose"
     )
-    missing = [p for p in ("all", *purpose_names) if p not in table.index]
+    missing = [p for p in ("all", *PURPOSES) if p not in table.index]
     if missing:
         raise TableError(f"{path}: purpose {', '.join(missing)} is missing; {MEND}")
-    problems = _off(pd.Series({"all": table.loc[list(purpose_names), "share"].sum()}), "share")
+    problems = _off(pd.Series({"all": table.loc[list(PURPOSES), "share"].sum()}), "share")
     if problems:
         raise TableError(listed(problems, str(path)))
     return table
@@ -362,16 +362,16 @@ def draw_trips(households: pd.DataFrame, rates: Rates, seed: int, event: str) ->
     found = np.searchsorted(line, cell + keys.uniforms(ids, seed, event, "trips"))
     trips = rates.trips["trips"].to_numpy()[np.clip(found, first[cell], first[cell + 1] - 1)]
 
-    bounds = rates.purposes[list(purpose_names)].to_numpy(float).cumsum(axis=1)[:, :-1]
-    drawn = np.zeros((len(ids), len(purpose_names)), dtype="int64")
+    bounds = rates.purposes[list(PURPOSES)].to_numpy(float).cumsum(axis=1)[:, :-1]
+    drawn = np.zeros((len(ids), len(PURPOSES)), dtype="int64")
     still = np.arange(len(ids))
     for ordinal in range(int(trips.max(initial=0))):
         still = still[trips[still] > ordinal]
         u = keys.uniforms(ids[still], seed, event, "purpose", ordinal)
         drawn[still, (u[:, None] > bounds[kind[still]]).sum(axis=1)] += 1
-    return pd.DataFrame(drawn, index=households.index, columns=list(purpose_names)).assign(
-        trips=trips
-    )[["trips", *purpose_names]]
+    return pd.DataFrame(drawn, index=households.index, columns=list(PURPOSES)).assign(trips=trips)[
+        ["trips", *PURPOSES]
+    ]
 
 
 def group_quarters_trips(persons_by_zone: pd.Series, rates: Rates) -> pd.DataFrame:
@@ -386,9 +386,9 @@ def group_quarters_trips(persons_by_zone: pd.Series, rates: Rates) -> pd.DataFra
             f"group quarters: {bad.sum()} zones without a number of persons,"
             f" first {persons.index[bad][:3].tolist()}"
         )
-    rate = rates.quarters["trips_per_person"]["all"] * rates.quarters["share"][list(purpose_names)]
+    rate = rates.quarters["trips_per_person"]["all"] * rates.quarters["share"][list(PURPOSES)]
     expected = np.outer(persons.to_numpy(float), rate.to_numpy(float))
-    return pd.DataFrame(expected, index=persons_by_zone.index, columns=list(purpose_names))
+    return pd.DataFrame(expected, index=persons_by_zone.index, columns=list(PURPOSES))
 
 
 # --- moves --------------------------------------------------------------------------------------

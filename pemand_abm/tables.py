@@ -5,6 +5,7 @@ What a table must hold is said where the table is read; this module holds the fe
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import tempfile
@@ -83,6 +84,12 @@ def _runs(process: str) -> bool:
     except OSError:
         return True
     return True
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal digits."""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_parquet(table: pd.DataFrame, path: Path) -> None:

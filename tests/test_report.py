@@ -68,7 +68,7 @@ def run(tmp_path):
     write_demand(tmp_path, region, households, decisions, events)
     write_parquet(households.assign(auto_ownership=1), tmp_path / "households.parquet")
     decisions = decisions.assign(source="surrogate", outcome=["agreed", *[""] * 4])
-    write_parquet(decisions.set_index("household_id"), tmp_path / "decisions.parquet")
+    write_parquet(decisions, tmp_path / "decisions.parquet")
     write_parquet(events, tmp_path / "events.parquet")
     lines = "".join(json.dumps(t) + "\n" for t in TALKS)
     (tmp_path / "transcripts.jsonl").write_text(lines, encoding="utf-8")

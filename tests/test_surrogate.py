@@ -11,7 +11,7 @@ import pytest
 
 from pemand_abm import surrogate
 from pemand_abm.errors import TableError
-from pemand_abm.surrogate import purpose_names
+from pemand_abm.surrogate import PURPOSES
 
 RATES = Path(__file__).parents[1] / "synthpop" / "rates"
 DATA = Path(__file__).parents[2] / "shared" / "data"
@@ -58,7 +58,7 @@ def mixed(n=4000):
 
 def test_purposes_of_every_household_sum_to_its_trips(rates):
     drawn = surrogate.draw_trips(mixed(), rates, 0, "travel_day:1")
-    assert (drawn[list(purpose_names)].sum(axis=1) == drawn["trips"]).all()
+    assert (drawn[list(PURPOSES)].sum(axis=1) == drawn["trips"]).all()
     assert set(map(str, drawn.dtypes)) == {"int64"}
     assert (drawn >= 0).all(axis=None)
 
@@ -82,14 +82,14 @@ def test_purpose_shares_of_many_draws_match_the_survey(rates):
     drawn = surrogate.draw_trips(
         homes(50_000, hhsize=4, num_workers=2, children=2), rates, 5, "travel_day:1"
     )
-    shares = drawn[list(purpose_names)].sum() / drawn["trips"].sum()
+    shares = drawn[list(PURPOSES)].sum() / drawn["trips"].sum()
     published = (
         pd.read_csv(RATES / "purposes.csv")
         .set_index(["size", "workers", "children"])
         .loc[(2, 2, 1)]
     )
     bound = 4 * np.sqrt(0.25 / drawn["trips"].sum())
-    assert (shares - published[list(purpose_names)].astype(float)).abs().max() < bound
+    assert (shares - published[list(PURPOSES)].astype(float)).abs().max() < bound
 
 
 def test_draw_depends_neither_on_order_nor_on_the_other_households(rates):
@@ -127,7 +127,7 @@ def test_ids_beyond_32_bits_are_drawn(rates):
 
 def test_table_without_households_gives_empty_tables_of_the_same_columns(rates):
     none = mixed(10).iloc[:0]
-    assert list(surrogate.draw_trips(none, rates, 0, "d").columns) == ["trips", *purpose_names]
+    assert list(surrogate.draw_trips(none, rates, 0, "d").columns) == ["trips", *PURPOSES]
     assert surrogate.move_rates(none, rates).empty
     assert surrogate.expected_trips(none, rates).empty
 

@@ -36,9 +36,9 @@ def open_model(
         ``openai:NAME``, or ``BACKEND:NAME`` of an installed plug-in.
     base_url : str, optional
         The server, for backends that ask one: ``http://127.0.0.1:8000/v1``.
-    workers : int
-        How many replies are made at once on this machine's cores; never changes a reply in exact
-        mode.
+    workers : int, optional
+        How many replies are made at once: cores for the embedded model (all by default), requests
+        under way for a server (8 by default). Never changes a reply in exact mode.
     exact : bool
         Whether the embedded model's replies must not depend on order or number of workers.
 

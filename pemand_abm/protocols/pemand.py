@@ -10,7 +10,7 @@ stays rejected never enters the conversation.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pemand_abm.answers import Answer, labelled
@@ -66,9 +66,6 @@ class _Table:
     settings: PemandSettings
     constraints: str
     key: tuple[str | int, ...]
-
-    def persona(self, name: str) -> Persona:
-        return next(p for p in self.personas if p.member.name == name)
 
 
 def pemand(
@@ -218,7 +215,13 @@ def _round(
     )
 
 
-def _phase(table: _Table, phase: str, request, read, estimate: str) -> Dialogue[list[Turn]]:
+def _phase(
+    table: _Table,
+    phase: str,
+    request: Callable[[Persona, str, int], Request],
+    read: Callable[[Persona, str], Utterance | Unread],
+    estimate: str,
+) -> Dialogue[list[Turn]]:
     """Ask every speaker, check and judge what they say, and ask the rejected ones again.
 
     Return all turns, rejected ones too. A judge that binds is asked after every attempt, one that
@@ -317,26 +320,11 @@ def _scores(text: str, number: int) -> Verdict | None:
     return Verdict(passed, feedback.strip(), scores)
 
 
-_NUMBERS = {
-    w: n
-    for n, w in enumerate(
-        [
-            "no",
-            "one",
-            "two",
-            "three",
-            "four",
-            "five",
-            "six",
-            "seven",
-            "eight",
-            "nine",
-            "ten",
-            "eleven",
-            "twelve",
-        ]
-    )
-}
+_WORDS = (
+    "no", "one", "two", "three", "four", "five", "six",
+    "seven", "eight", "nine", "ten", "eleven", "twelve",
+)  # fmt: skip
+_NUMBERS = {word: number for number, word in enumerate(_WORDS)}
 
 
 def invented(text: str, speaker: Member, household: Household) -> str:
