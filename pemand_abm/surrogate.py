@@ -1,4 +1,4 @@
-"""Decisions drawn from survey tables for households that do not negotiate, and the anchors.
+"""Decisions drawn from survey tables for households that do not negotiate.
 
 The tables are those of `synthpop/rates` (its README is their data dictionary). A household takes
 the distribution of its class, size x workers x vehicles, and draws from it: a mean for everybody
@@ -15,15 +15,10 @@ import numpy as np
 import pandas as pd
 
 from pemand_abm import keys
+from pemand_abm.anchors import AGE_BANDS, AGE_EDGES, TENURES, AnchorTable, read_anchors
 from pemand_abm.errors import TableError, listed
 
 PURPOSES = ("hbw", "hbsch", "hbo", "nhb")
-
-AGE_EDGES = np.array([15, 25, 35, 45, 55, 65, 75])
-AGE_BANDS = ("15-24", "25-34", "35-44", "45-54", "55-64", "65-74", "75+")
-MEMBER_EDGES = np.array([5, 12, 18, 35, 50, 65, 75])
-MEMBER_BANDS = ("5-11", "12-17", "18-34", "35-49", "50-64", "65-74", "75+")
-TENURES = ("own", "rent")
 
 # The top classes are open: five persons and more, three workers and more, three vehicles and more.
 CELLS = pd.MultiIndex.from_tuples(
@@ -52,27 +47,16 @@ class Rates:
 
     `cells`: mean, se, variance, zero_share, n by CELLS. `trips`: cell (place in CELLS), trips,
     share, in that order. `purposes`: shares by PURPOSE_CELLS x PURPOSES. `moves`: rate, se, n
-    by MOVE_CELLS. `anchors`: one row an anchor. `quarters`: share, trips_per_person, se by purpose
-    (`all` and PURPOSES).
+    by MOVE_CELLS. `anchors`: what negotiating households are told. `quarters`: share,
+    trips_per_person, se by purpose (`all` and PURPOSES).
     """
 
     cells: pd.DataFrame
     trips: pd.DataFrame
     purposes: pd.DataFrame
     moves: pd.DataFrame
-    anchors: pd.DataFrame
+    anchors: AnchorTable
     quarters: pd.DataFrame
-
-
-@dataclass(frozen=True, slots=True)
-class Anchor:
-    """A prior from an earlier survey cycle: trips a weekday, or the chance of a move in a year."""
-
-    value: float
-    n: int
-    se: float
-    label: str
-    survey: str
 
 
 # --- reading ------------------------------------------------------------------------------------
@@ -219,34 +203,6 @@ def _read_moves(folder: Path) -> pd.DataFrame:
     return table
 
 
-def _read_anchors(folder: Path) -> pd.DataFrame:
-    by = ["domain", "level", "hhsize", "vehicles", "age_band", "works", "tenure"]
-    anchors = _read(
-        folder,
-        "anchors.csv",
-        by,
-        ["value", "n", "se"],
-        {"domain": "str", "level": "str", "age_band": "str", "tenure": "str"},
-    )
-    # Sizes x vehicles; two bands of minors, five of adults at work or not; tenures x age bands.
-    needed = {
-        "trips household": 5 * 4,
-        "trips member": 2 + 5 * 2,
-        "relocation household": len(TENURES) * len(AGE_BANDS),
-    }
-    held = (anchors["domain"] + " " + anchors["level"])[
-        anchors["age_band"].ne("0-4")
-    ].value_counts()
-    problems = [
-        f"domain, level: {held.get(kind, 0)} anchors of {kind}, {n} needed; {MEND}"
-        for kind, n in needed.items()
-        if held.get(kind, 0) != n
-    ]
-    if problems:
-        raise TableError(listed(problems, str(folder / "anchors.csv")))
-    return anchors
-
-
 def _read_quarters(folder: Path) -> pd.DataFrame:
     path = folder / "group_quarters.csv"
     table = _read(folder, path.name, ["purpose"], ["share", "trips_per_person", "se"]).set_index(
@@ -270,7 +226,7 @@ def read_rates(folder: Path) -> Rates:
         trips=trips,
         purposes=_read_purposes(folder),
         moves=_read_moves(folder),
-        anchors=_read_anchors(folder),
+        anchors=read_anchors(folder / "anchors.csv"),
         quarters=_read_quarters(folder),
     )
 
@@ -424,54 +380,3 @@ def move_rates(households: pd.DataFrame, rates: Rates) -> pd.DataFrame:
         },
         index=households.index,
     )
-
-
-# --- anchors ------------------------------------------------------------------------------------
-
-
-def _anchor(rates: Rates, **cell: str | int) -> Anchor:
-    """Return the anchor of one row."""
-    chosen = rates.anchors[np.logical_and.reduce([rates.anchors[c].eq(v) for c, v in cell.items()])]
-    if len(chosen) != 1:
-        raise TableError(f"anchors.csv: {len(chosen)} rows of {cell}, one needed; {MEND}")
-    row = chosen.iloc[0]
-    return Anchor(
-        float(row["value"]), int(row["n"]), float(row["se"]), str(row["label"]), str(row["survey"])
-    )
-
-
-def household_trip_anchor(rates: Rates, hhsize: int, vehicles: int) -> Anchor:
-    """Return the mean trips of households of this size and number of vehicles, earlier survey."""
-    if hhsize < 1 or vehicles < 0:
-        raise TableError(f"anchor: no household of {hhsize} persons and {vehicles} vehicles")
-    return _anchor(
-        rates, domain="trips", level="household", hhsize=min(hhsize, 5), vehicles=min(vehicles, 3)
-    )
-
-
-def member_trip_anchor(rates: Rates, age: int, works: bool) -> Anchor:
-    """Return what such a person adds to a household's trips, inferred from an earlier survey.
-
-    Under 5 it is 0: their trips are not counted. Work counts from 18 on.
-    """
-    if age < 0:
-        raise TableError(f"anchor: no person of age {age}")
-    if age < 5:
-        return Anchor(0.0, 0, 0.0, "not counted under 5", "")
-    cell: dict[str, str | int] = {
-        "age_band": MEMBER_BANDS[int(np.searchsorted(MEMBER_EDGES, age, side="right")) - 1]
-    }
-    if age >= 18:
-        cell["works"] = int(works)
-    return _anchor(rates, domain="trips", level="member", **cell)
-
-
-def move_anchor(rates: Rates, tenure: str, age_of_head: int) -> Anchor:
-    """Return the share of such households that moved in a year, blended from an earlier panel."""
-    if tenure not in TENURES or age_of_head < 15:
-        raise TableError(
-            f"anchor: no households of tenure {tenure!r} and age {age_of_head};"
-            " own or rent, 15 and over"
-        )
-    age_band = AGE_BANDS[int(np.searchsorted(AGE_EDGES, age_of_head, side="right")) - 1]
-    return _anchor(rates, domain="relocation", level="household", tenure=tenure, age_band=age_band)

@@ -187,37 +187,7 @@ def test_unknown_tenure_is_an_error_not_a_guess(rates):
         surrogate.move_rates(homes(2, tenure=["own", "squat"]), rates)
 
 
-# --- anchors and group quarters -----------------------------------------------------------------
-
-
-def test_anchor_comes_from_an_earlier_survey_than_the_rates(rates):
-    surveys = {
-        surrogate.household_trip_anchor(rates, 12, 7).survey,
-        surrogate.member_trip_anchor(rates, 40, True).survey,
-        surrogate.move_anchor(rates, "rent", 30).survey,
-    }
-    assert surveys == {"NHTS 2001", "PSRC panel 2014-2015"}
-    assert surrogate.household_trip_anchor(rates, 12, 7) == surrogate.household_trip_anchor(
-        rates, 5, 3
-    )
-
-
-def test_every_age_has_a_member_anchor_and_toddlers_make_no_counted_trips(rates):
-    assert surrogate.member_trip_anchor(rates, 4, False).value == 0
-    for age in range(5, 100):
-        for works in (False, True):
-            anchor = surrogate.member_trip_anchor(rates, age, works)
-            assert 1 < anchor.value < 6
-            assert anchor.label == "inferred"
-            assert anchor.n >= 30
-
-
-def test_every_household_has_a_move_anchor_with_its_error(rates):
-    for tenure in ("own", "rent"):
-        for age in range(15, 100):
-            anchor = surrogate.move_anchor(rates, tenure, age)
-            assert 0 < anchor.value < 0.5
-            assert 0 < anchor.se < anchor.value
+# --- group quarters -----------------------------------------------------------------------------
 
 
 def test_group_quarters_keep_every_zone_and_the_proxy_rate(rates):
@@ -277,7 +247,7 @@ def spoilt(tmp_path, name, change):
         (
             "anchors.csv",
             lambda t: t[t["level"].ne("member")],
-            "0 anchors of trips member, 12 needed",
+            "anchors of trips member are missing for 14 of 14 cells",
         ),
         ("group_quarters.csv", lambda t: t[t["purpose"].ne("hbo")], "purpose hbo is missing"),
     ],

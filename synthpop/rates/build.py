@@ -18,15 +18,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from pemand_abm.anchoring import compute_anchors
+from pemand_abm.anchors import AGE_BANDS
+from pemand_abm.surveys import Features, Survey
+
 HERE = Path(__file__).resolve().parent
 SMALLEST = 30  # households; thinner cells are merged upward
-BLEND = 100  # households that the tenure as a whole weighs in a relocation anchor
 WEEKDAYS = ("02", "03", "04", "05", "06")  # NHTS: 01 is Sunday
 PURPOSES = ("hbw", "hbsch", "hbo", "nhb")
 AGES = (15, 25, 35, 45, 55, 65, 75, 200)
-AGE_BANDS = ("15-24", "25-34", "35-44", "45-54", "55-64", "65-74", "75+")
-MEMBER_AGES = (0, 5, 12, 18, 35, 50, 65, 75, 200)
-MEMBER_BANDS = ("0-4", "5-11", "12-17", "18-34", "35-49", "50-64", "65-74", "75+")
 HOME = ("01", "02")  # NHTS 2022 whyto/whyfrom: at home, paid work at home
 SCHOOL = "06"  # NHTS 2022: attend school as a student (08 is volunteering; 08 was school in 2017)
 PURPOSE_OF = {"01": "hbw", "02": "hbo", "03": "hbo", "04": "hbo", "05": "nhb"}  # NHTS trippurp
@@ -424,55 +424,35 @@ def read_2001(data: Path, counts: Counts) -> pd.DataFrame:
     )
 
 
-def household_anchors(old: pd.DataFrame, new: pd.DataFrame) -> tuple[pd.DataFrame, float]:
-    """Return NHTS 2001's means by size x vehicles and the factor to NHTS 2017's level."""
-    rows = []
-    for size in range(1, 6):
-        for vehicles in range(4):
-            cell = old[old["size"].eq(size) & old["vehicles"].eq(vehicles)]
-            if len(cell) < SMALLEST:
-                raise SystemExit(
-                    f"NHTS 2001: {len(cell)} households of size {size} with {vehicles} vehicles;"
-                    " say how to merge them"
-                )
-            figures = mean_of(cell["y"], cell["w"])
-            rows.append(
-                {
-                    "hhsize": size,
-                    "vehicles": vehicles,
-                    "raw": figures["mean"],
-                    "n": len(cell),
-                    "se": figures["se"],
-                }
-            )
-    table = pd.DataFrame(rows)
-    expected = new[["size", "vehicles"]].merge(
-        table, left_on=["size", "vehicles"], right_on=["hhsize", "vehicles"], how="left"
-    )["raw"]
-    factor = float((new["w"] * new["y"]).sum() / (new["w"] * expected).sum())
-    plain = np.average(new["y"], weights=new["w"]) / np.average(old["y"], weights=old["w"])
-    note = (
-        f"all seven days, urban; levelled by {factor:.4f} = NHTS 2017 urban weekday trips / these"
-        f" means on the same 2017 households (plain ratio of the two overall means {plain:.4f});"
-        " the factor is taken as known in the se"
+def as_survey(
+    name: str, title: str, year: int, target: str, homes: pd.DataFrame, persons: pd.DataFrame
+) -> Survey:
+    """Return tables in the columns that `compute_anchors` reads as a survey value."""
+    return Survey(
+        name=name,
+        title=title,
+        year=year,
+        target=target,
+        unit="",
+        households=homes.rename_axis("household_id"),
+        persons=persons,
+        dropped=pd.DataFrame(),
+        facts="",
+        features=Features((), ()),
     )
-    return table.assign(
-        domain="trips",
-        level="household",
-        value=table["raw"] * factor,
-        se=table["se"] * factor,
-        raw_se=table["se"],
-        factor=factor,
-        label="measured",
-        survey="NHTS 2001",
-        note=note,
-    ), factor
 
 
-def member_anchors(old: pd.DataFrame, factor: float, counts: Counts) -> pd.DataFrame:
-    """Return what each kind of member adds to household trips, by weighted least squares."""
-    ages = old[[f"AGE_P{i}" for i in range(1, 15)]].to_numpy()
-    works = old[[f"WKR_P{i}" for i in range(1, 15)]].to_numpy()
+def homes_of(table: pd.DataFrame) -> pd.DataFrame:
+    """Return size, vehicles, y and w under the names of a survey's households."""
+    names = {"size": "hhsize", "vehicles": "auto_ownership", "y": "trips", "w": "weight"}
+    return table[list(names)].rename(columns=names)
+
+
+def members_of(old: pd.DataFrame, counts: Counts) -> pd.DataFrame:
+    """Return the members of NHTS 2001's households whose members' age and work are all known."""
+    ages, works = (
+        old[[f"{name}_P{i}" for i in range(1, 15)]].to_numpy() for name in ("AGE", "WKR")
+    )
     known = (
         ((ages >= 0).sum(axis=1) == old["HHSIZE"])
         & ~((ages >= 18) & ~np.isin(works, (1, 2))).any(axis=1)
@@ -484,110 +464,55 @@ def member_anchors(old: pd.DataFrame, factor: float, counts: Counts) -> pd.DataF
         (~known).sum(),
     )
     counts.add("anchors", "NHTS 2001", "households in the members' regression", known.sum())
-
-    names, columns, members = [], [], []
-    for low, high, name in zip(MEMBER_AGES[:-1], MEMBER_AGES[1:], MEMBER_BANDS, strict=True):
-        inside = (ages >= low) & (ages < high)
-        for work in (0, 1) if low >= 18 else (None,):
-            chosen = inside if work is None else inside & ((works == 1) == bool(work))
-            names.append((name, work))
-            columns.append(chosen[known].sum(axis=1))
-    x = np.column_stack(columns).astype(float)
-    y, w = old["y"].to_numpy(float)[known], old["w"].to_numpy(float)[known]
-    bread = np.linalg.inv(x.T @ (w[:, None] * x))
-    value = bread @ (x.T @ (w * y))
-    if (value <= 0).any():
-        raise SystemExit(
-            "a member's coefficient is not positive:"
-            f" {dict(zip(names, value.round(3), strict=True))}"
-        )
-    score = x * (w * (y - x @ value))[:, None]
-    se = np.sqrt(np.diag(bread @ (score.T @ score) @ bread) * len(y) / (len(y) - x.shape[1]))
-    members = (x > 0).sum(axis=0)
-    note = (
-        "weighted least squares without intercept of household trips on persons by age band and"
-        " worker (robust se);"
-        " n = households with such a member; inferred, not observed; levelled like the household's"
-    )
-    young = "; 0-4: what goes with a child under 5, who makes no counted trips himself"
+    home, place = np.nonzero((ages >= 0) & known[:, None])
     return pd.DataFrame(
         {
-            "domain": "trips",
-            "level": "member",
-            "age_band": [a for a, _ in names],
-            "works": [k for _, k in names],
-            "value": value * factor,
-            "raw": value,
-            "factor": factor,
-            "n": members,
-            "se": se * factor,
-            "raw_se": se,
-            "label": "inferred",
-            "survey": "NHTS 2001",
-            "note": [note + (young if a == "0-4" else "") for a, _ in names],
+            "household_id": old.index[home],
+            "age": ages[home, place],
+            "pemploy": np.where(works[home, place] == 1, 1, 3),
         }
     )
 
 
-def relocation_anchors(data: Path, counts: Counts) -> pd.DataFrame:
-    """Return the share of PSRC panel households that moved, tenure x age of the oldest, blended."""
+def read_panel(data: Path, counts: Counts) -> Survey:
+    """Return PSRC's panel: who owned or rented in 2014, the oldest's age, and who moved by 2015."""
     panel = pd.read_parquet(data / "psrc/psrc_panel_2014_2015.parquet")
     persons = pd.read_parquet(data / "psrc/psrc_2014_person_daysim.parquet")
-    panel = panel.assign(
-        tenure=panel["rent_own"].map({1: "own", 2: "rent"}),
-        age_band=band(panel["hhid"].map(persons.groupby("hhno")["pagey"].max()), AGES, AGE_BANDS),
+    title = "PSRC panel 2014-2015"
+    panel = pd.DataFrame(
+        {
+            "tenure": panel["rent_own"].map({1: "own", 2: "rent"}),
+            "age_of_head": panel["hhid"].map(persons.groupby("hhno")["pagey"].max()),
+            "moved": panel["moved_2014_2015"],
+            "weight": panel["expwt_2"],
+        }
     )
-    counts.add("anchors", "PSRC panel 2014-2015", "households in the file", len(panel))
-    counts.add(
-        "anchors",
-        "PSRC panel 2014-2015",
-        "dropped: tenure other or unknown",
-        panel["tenure"].isna().sum(),
-    )
+    counts.add("anchors", title, "households in the file", len(panel))
+    counts.add("anchors", title, "dropped: tenure other or unknown", panel["tenure"].isna().sum())
     panel = panel[panel["tenure"].notna()]
-    counts.add("anchors", "PSRC panel 2014-2015", "households used", len(panel))
-    counts.add("anchors", "PSRC panel 2014-2015", "of which moved", panel["moved_2014_2015"].sum())
-    rows = []
-    for tenure in ("own", "rent"):
-        group = panel[panel["tenure"].eq(tenure)]
-        y, w = group["moved_2014_2015"].astype(float), group["expwt_2"]
-        whole = np.average(y, weights=w)
-        for place, age_band in enumerate(AGE_BANDS):
-            for reach in range(len(AGE_BANDS)):
-                bands = AGE_BANDS[max(place - reach, 0) : place + reach + 1]
-                inside = group["age_band"].isin(list(bands)).to_numpy()
-                if inside.sum() >= SMALLEST:
-                    break
-            share = np.average(y[inside], weights=w[inside])
-            own = inside.sum() / (inside.sum() + BLEND)
-            # One influence value a household for the blend: the cell is part of its tenure.
-            pull = (
-                own * inside * w * (y - share) / w[inside].sum()
-                + (1 - own) * w * (y - whole) / w.sum()
-            )
-            se = float(np.sqrt(len(y) / (len(y) - 1) * (pull**2).sum()))
-            rows.append(
-                {
-                    "tenure": tenure,
-                    "age_band": age_band,
-                    "value": own * share + (1 - own) * whole,
-                    "raw": share,
-                    "n": inside.sum(),
-                    "se": se,
-                    "raw_se": mean_of(y[inside], w[inside])["se"],
-                    "note": f"blend: {own:.3f} x share of oldest member {bands[0]}"
-                    + (f" to {bands[-1]}" if reach else "")
-                    + f" + {1 - own:.3f} x share of all who {tenure}; tenure before the move;"
-                    " those who left the panel"
-                    " are not in it, so movers are probably under-counted",
-                }
-            )
-    return pd.DataFrame(rows).assign(
-        domain="relocation",
-        level="household",
-        factor=1.0,
-        label="blend",
-        survey="PSRC panel 2014-2015",
+    counts.add("anchors", title, "households used", len(panel))
+    counts.add("anchors", title, "of which moved", panel["moved"].sum())
+    return as_survey("panel2014", title, 2015, "moved", panel, pd.DataFrame())
+
+
+def anchor_table(data: Path, old: pd.DataFrame, new: pd.DataFrame, counts: Counts) -> pd.DataFrame:
+    """Return the anchors: trips of NHTS 2001 at NHTS 2017's level, moves of PSRC's panel.
+
+    2017's households are all in the level: nobody is tested on this table.
+    """
+    workers = pd.DataFrame({"pemploy": [1, 3]})  # 2017 does know who works
+    homes = homes_of(old).assign(hhsize=old["HHSIZE"])
+    shape = as_survey("nhts2001", "NHTS 2001", 2001, "trips", homes, members_of(old, counts))
+    level = as_survey("nhts2017", "NHTS 2017", 2017, "trips", homes_of(new), workers)
+    trips = compute_anchors([shape], 2017, level)
+    moves = compute_anchors([read_panel(data, counts)], 2024)
+    left = "; by the oldest member; those who left the panel are not in it, so movers are"
+    return pd.concat(
+        [
+            trips.assign(note="urban households; " + trips["note"]),
+            moves.assign(note=moves["note"] + f"{left} probably under-counted"),
+        ],
+        ignore_index=True,
     )
 
 
@@ -648,36 +573,13 @@ def build(data: Path) -> dict[str, pd.DataFrame]:
         "PSRC 2023": read_psrc(data, (2023,), counts),
     }
     long, cells = trip_tables(homes)
-    anchors, factor = household_anchors(old, homes)
-    columns = [
-        "domain",
-        "level",
-        "hhsize",
-        "vehicles",
-        "age_band",
-        "works",
-        "tenure",
-        "value",
-        "raw",
-        "factor",
-        "n",
-        "se",
-        "raw_se",
-        "label",
-        "survey",
-        "note",
-    ]
-    anchors = pd.concat(
-        [anchors, member_anchors(old, factor, counts), relocation_anchors(data, counts)]
-    )
-    whole = {"hhsize": "Int64", "vehicles": "Int64", "works": "Int64"}
     return {
         "trips": long,
         "trips_cells": cells,
         "purposes": purpose_table(trips),
         "psrc_check": check_table(days, homes),
         "moves": move_table(heads),
-        "anchors": anchors[columns].astype(whole),
+        "anchors": anchor_table(data, old, homes, counts),
         "group_quarters": quarters_table(homes, trips),
         "counts": counts.table(),
     }
