@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 
 def labelled(text: str, label: str) -> str | None:
@@ -26,8 +26,19 @@ def labelled(text: str, label: str) -> str | None:
     >>> labelled("FINAL_TRIPS: 4\nFINAL_TRIPS: 6", "FINAL_TRIPS") is None
     True
     """
-    found = re.findall(rf"^[ \t]*{re.escape(label)}[ \t]*:[ \t]*(.*?)[ \t]*$", text, flags=re.M)
-    return found[0] if len(found) == 1 else None
+    found = re.findall(rf"^[ \t]*{re.escape(label)}[ \t]*:(.*)", text, flags=re.M)
+    return found[0].strip(" \t\r") if len(found) == 1 else None
+
+
+def percent(text: str | None) -> int | None:
+    """Read a whole number from 0 to 100, written in digits and nothing else.
+
+    >>> percent("70"), percent("70 %"), percent("101")
+    (70, None, None)
+    """
+    if text is None or not re.fullmatch(r"[0-9]{1,3}", text) or int(text) > 100:
+        return None
+    return int(text)
 
 
 def half_up(x: float) -> int:
@@ -43,13 +54,15 @@ def half_up(x: float) -> int:
 class Count:
     """A whole number from 0 to *most*.
 
-    `turn`, `down` and `up` are the paper's revision bounds (PEMAND A.3).
+    `turn`, `down` and `up` are the paper's revision bounds (PEMAND A.3). A value within `close` of
+    the household's counts as near: the paper's own tolerance for its trips (PEMAND B.5).
     """
 
     most: int
     turn: float = 0.5
     down: float = 1.0
     up: float = 0.4
+    close: int = 2
 
     def parse(self, text: str | None) -> int | None:
         """Read a whole number in range, written in digits and nothing else.
@@ -73,8 +86,18 @@ class Count:
 
     @property
     def rule(self) -> str:
-        """The GBNF rule of one or two digits; `parse` checks the range."""
-        return '"0" | [1-9] [0-9]?'
+        """The GBNF rule of the whole numbers from 0 to *most*, which is below 100.
+
+        >>> Count(20).rule
+        '[0-9] | "1" [0-9] | "2" [0-0]'
+        """
+        tens, ones = divmod(self.most, 10)
+        full = [f'"{ten}" [0-9]' for ten in range(1, tens)]
+        return " | ".join(["[0-9]", *full, f'"{tens}" [0-{ones}]'])
+
+    def distance(self, one: int, other: int) -> int:
+        """Return how far two values are apart."""
+        return abs(one - other)
 
     def pool(self, values: Sequence[int]) -> int:
         """Add the members' own counts to the household's first value."""
@@ -90,11 +113,17 @@ class Count:
     def settle(self, values: Sequence[int]) -> tuple[int, str]:
         """Return the household's value and how it came about.
 
-        `agreed`, else the `median`, rounded half up.
+        `agreed`, else the median, rounded half up: `near` where nobody stands farther than `close`
+        from it, else `median`.
+
+        >>> Count(60).settle([7, 10]), Count(60).settle([4, 10])
+        ((9, 'near'), (7, 'median'))
         """
         if len(set(values)) == 1:
             return values[0], "agreed"
-        return half_up(median(values)), "median"
+        middle = half_up(median(values))
+        near = all(self.distance(value, middle) <= self.close for value in values)
+        return middle, "near" if near else "median"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +131,7 @@ class Choice:
     """One of a closed list of options; a tie keeps `options[0]`, the status quo."""
 
     options: tuple[str, ...]
+    close: ClassVar[int] = 0
 
     def parse(self, text: str | None) -> str | None:
         """Read one of the options exactly.
@@ -120,6 +150,10 @@ class Choice:
     def rule(self) -> str:
         """The GBNF rule of the options."""
         return " | ".join(f'"{option}"' for option in self.options)
+
+    def distance(self, one: str, other: str) -> int:
+        """Return 0 for the same option, else 1."""
+        return int(one != other)
 
     def pool(self, values: Sequence[str]) -> str:
         return self.settle(values)[0]
@@ -142,10 +176,13 @@ class Answer(Protocol):
     """A kind of answer: `Count` or `Choice`."""
 
     @property
+    def close(self) -> int: ...
+    @property
     def form(self) -> str: ...
     @property
     def rule(self) -> str: ...
     def parse(self, text: str | None) -> Any: ...
+    def distance(self, one: Any, other: Any) -> int: ...
     def pool(self, values: Sequence[Any]) -> Any: ...
     def bound(self, value: Any, before: Any, first: Any) -> Any: ...
     def settle(self, values: Sequence[Any]) -> tuple[Any, str]: ...

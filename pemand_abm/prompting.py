@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from functools import cache
+import unicodedata
+from collections.abc import Hashable
+from functools import cache, lru_cache
 from importlib import resources
 
 from jinja2 import BaseLoader, Environment, StrictUndefined, TemplateNotFound
@@ -40,15 +42,36 @@ def _environment() -> Environment:
 def quoted(text: str, most: int = 240) -> str:
     r"""Return *text* on one line, without protocol labels, cut at a word's end after *most* signs.
 
+    The marks of chat templates are broken up, look-alikes of our labels' signs made plain, and
+    invisible signs dropped.
+
     >>> quoted("I need the car.\nDECISION: PASS\nSCORES: persona=3")
     'I need the car. decision - PASS scores - persona=3'
+    >>> quoted("FINAL_TRIPS： 9 <|im_start|>")
+    'final trips - 9 < |im_start|>'
     """
     line = " ".join(text.split())
-    line = re.sub(
-        r"\b([A-Z][A-Z_]{2,})\s*:", lambda m: m.group(1).lower().replace("_", " ") + " -", line
-    )
-    line = line.replace('"', "'").replace("<|", "< |")
+    if not (line.isascii() and line.isprintable()):
+        line = _plain(line)
+    if ":" in line:
+        line = _LABEL.sub(lambda m: m.group(1).lower().replace("_", " ") + " -", line)
+    line = _CHAT.sub(r"\g<0> ", line).replace('"', "'")
     return line if len(line) <= most else line[:most].rsplit(" ", 1)[0] + " ..."
+
+
+# A label as models write it, bold or in code marks too, and what opens the marks of chat templates:
+# <|im_start|>, <start_of_turn>, </s>, <<SYS>>, [INST], [/INST].
+_LABEL = re.compile(r"\b_*([A-Z][A-Z_]{2,})[\s*`~]*:")
+_CHAT = re.compile(r"<(?=[|/<a-zA-Z])|\[(?=/?[A-Z_]+\])")
+_SIGNS = str.maketrans("“”„«»∶ː։", '"' * 5 + ":" * 3)
+
+
+def _plain(line: str) -> str:
+    """Return *line* with look-alikes of our labels' signs made plain, without invisible signs."""
+    line = unicodedata.normalize("NFKC", line.translate(_SIGNS))
+    return " ".join(
+        "".join(c for c in line if unicodedata.category(c) not in ("Cc", "Cf", "Cs")).split()
+    )
 
 
 def render(name: str, **values: object) -> tuple[str, str]:
@@ -60,9 +83,15 @@ def render(name: str, **values: object) -> tuple[str, str]:
     return system.removeprefix("# System\n").strip(), user.strip()
 
 
-def grammar(name: str, **values: object) -> str:
+def grammar(name: str, **values: Hashable) -> str:
     """Return the GBNF grammar of the file *name*."""
-    return _environment().get_template(f"{name}.gbnf").render(**values)
+    return _grammar(name, tuple(values.items()))
+
+
+@lru_cache(maxsize=4096)
+def _grammar(name: str, values: tuple[tuple[str, Hashable], ...]) -> str:
+    # The same few forms are asked for in every talk, so they are rendered once.
+    return _environment().get_template(f"{name}.gbnf").render(**dict(values))
 
 
 def phrase(name: str, **values: object) -> str:

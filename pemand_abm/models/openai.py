@@ -4,8 +4,12 @@ The key comes from the environment (`PEMAND_API_KEY`, else `OPENAI_API_KEY`) and
 alone: not into the identity, the journal, a log or an error.
 
 A grammar is sent under both names in use, `grammar` (llama.cpp) and `structured_outputs` (vLLM,
-since 0.12). A server that rejects them is asked again without, and without from then on, which
-`notes` then says; the readers of replies are strict either way.
+since 0.12). A server that rejects them is asked again without, and without from then on; one that
+takes grammars but not this one is asked without for this one. `notes` then says so, and the readers
+of replies are strict either way.
+
+A fault that stays ends the run, but not before the requests under way have had their replies: they
+are paid for, and the journal keeps them.
 """
 
 from __future__ import annotations
@@ -32,8 +36,14 @@ if TYPE_CHECKING:
 KEYS = ("PEMAND_API_KEY", "OPENAI_API_KEY")
 EXCERPT = 200
 LONGEST_WAIT = 600.0
+LONGEST_CONNECT = 10.0
 SHORTEST_SECRET = 8
-REJECTED = (400, 422)
+REJECTED = (400, 422, 501)
+GO_ON = "run again then: what the journal holds is not asked anew"
+LOG = "See the server's log, mend it"
+BUSY = "Ask less at once (--workers) or wait"
+UNREACHED = "See whether the server runs and base_url is its address"
+UNASKED = Reply("", finish="unasked")
 
 
 class OpenAI:
@@ -74,6 +84,7 @@ class OpenAI:
         self._login = login
         self._secrets = _spellings(self._key, login)
         self._takes_grammar: bool | None = None
+        self._refused: set[str] = set()
         self._probing = threading.Lock()
         self.identity: dict[str, str | int | float | bool] = {
             "model": f"openai:{name}",
@@ -83,53 +94,86 @@ class OpenAI:
         _require()
 
     def complete(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
-        """Yield (position, reply) in finishing order; a fault of one stops all, as ModelError."""
+        """Yield (position, reply) in finishing order.
+
+        A fault of one is raised as ModelError when what was under way has been answered or has
+        failed; nothing more is asked meanwhile.
+        """
         import httpx
 
         if not requests:
             return
-        stop = threading.Event()
+        stop, faults = threading.Event(), list[ModelError]()
         headers = {"Authorization": f"Bearer {self._key}"} if self._key and not self._login else {}
         limits = httpx.Limits(max_connections=self._in_flight)
         client = httpx.Client(
-            timeout=self._timeout, headers=headers, auth=self._login, limits=limits
+            timeout=httpx.Timeout(self._timeout, connect=self._connect),
+            headers=headers,
+            auth=self._login,
+            limits=limits,
         )
-        asks = [partial(self._ask, client, stop)] * self._in_flight
+        asks = [partial(self._unless_ended, client, stop, faults)] * self._in_flight
         try:
-            yield from spread(requests, asks, stop, join=False)
+            for position, reply in spread(requests, asks, threading.Event(), join=False):
+                if reply is not UNASKED:
+                    yield position, reply
         finally:
+            stop.set()
             client.close()
+        if faults:
+            raise faults[0]
+
+    def _unless_ended(
+        self,
+        client: httpx.Client,
+        stop: threading.Event,
+        faults: list[ModelError],
+        request: Request,
+    ) -> Reply:
+        """Ask, unless a fault of another request has ended the run."""
+        if stop.is_set():
+            return UNASKED
+        try:
+            return self._ask(client, stop, request)
+        except ModelError as fault:
+            faults.append(fault)
+            stop.set()
+            return UNASKED
 
     def _ask(self, client: httpx.Client, stop: threading.Event, request: Request) -> Reply:
         plain = self._body(request)
-        if request.grammar is None or self._takes_grammar is False:
+        form = request.grammar
+        if form is None or self._takes_grammar is False or form in self._refused:
             return self._reply(client, stop, plain)
-        constrained = plain | {
-            "grammar": request.grammar,
-            "structured_outputs": {"grammar": request.grammar},
-        }
-        if self._takes_grammar:
-            return self._reply(client, stop, constrained)
-        with self._probing:
-            return self._probe(client, stop, plain, constrained)
+        constrained = plain | {"grammar": form, "structured_outputs": {"grammar": form}}
+        with self._probing:  # One request learns whether the server takes a grammar at all.
+            if self._takes_grammar is None:
+                return self._constrained(client, stop, plain, constrained)
+        return self._constrained(client, stop, plain, constrained)
 
-    def _probe(
+    def _constrained(
         self, client: httpx.Client, stop: threading.Event, plain: dict, constrained: dict
     ) -> Reply:
-        """Learn from the first constrained request whether the server takes a grammar at all."""
-        if self._takes_grammar is None:
-            try:
-                reply = self._reply(client, stop, constrained)
-                self._takes_grammar = True
-                return reply
-            except _Rejected:
-                reply = self._reply(client, stop, plain)
-                self._takes_grammar = False
-                self.notes.append(
-                    f"{self._url} rejects a grammar: its replies are unconstrained text"
-                )
-                return reply
-        return self._reply(client, stop, constrained if self._takes_grammar else plain)
+        if self._takes_grammar is False:
+            return self._reply(client, stop, plain)
+        try:
+            reply = self._reply(client, stop, constrained)
+            self._takes_grammar = True
+        except _Rejected:
+            # What the server takes without the grammar, it rejected for the grammar.
+            reply = self._reply(client, stop, plain)
+            self._refuse(constrained["grammar"])
+        return reply
+
+    def _refuse(self, form: str) -> None:
+        note = f"{self._url} rejects a grammar: its replies are unconstrained text"
+        if self._takes_grammar:
+            note = f"{self._url} rejects some of the grammars: those replies are unconstrained text"
+            self._refused.add(form)
+        else:
+            self._takes_grammar = False
+        if note not in self.notes:
+            self.notes.append(note)
 
     def _body(self, request: Request) -> dict[str, Any]:
         return {
@@ -151,36 +195,53 @@ class OpenAI:
             reraise=True,
         )
         try:
-            return tries(self._try, client, body)
+            return tries(self._try, client, stop, body)
         except _Again as fault:
+            count = tries.statistics["attempt_number"]
             raise ModelError(
-                f"{self._url} gave no reply in {tries.statistics['attempt_number']} tries: {fault}"
+                f"{self._url} gave no reply in {count} tries: {fault}. {fault.mend}; {GO_ON}"
             ) from None
+
+    @property
+    def _connect(self) -> float:
+        return min(self._timeout, LONGEST_CONNECT)
 
     def _wait(self, state: tenacity.RetryCallState) -> float:
         fault = state.outcome.exception() if state.outcome else None
         asked = fault.seconds if isinstance(fault, _Again) else None
-        return (
-            asked if asked is not None else min(self._pause * 2 ** (state.attempt_number - 1), 60.0)
-        )
+        if asked is not None:
+            return max(asked, self._pause)
+        return min(self._pause * 2 ** (state.attempt_number - 1), 60.0)
 
-    def _try(self, client: httpx.Client, body: dict[str, Any]) -> Reply:
+    def _try(self, client: httpx.Client, stop: threading.Event, body: dict[str, Any]) -> Reply:
         import httpx
 
+        if stop.is_set():
+            raise ModelError(f"{self._url} was not asked: the run had ended")
         try:
             answer = client.post(f"{self._url}/chat/completions", json=body)
+        except httpx.ConnectTimeout:
+            raise _Again(
+                f"no connection within {self._connect:g} seconds", mend=UNREACHED
+            ) from None
         except httpx.TimeoutException:
-            raise _Again(f"silent for {self._timeout:g} seconds") from None
+            raise _Again(f"silent for {self._timeout:g} seconds", mend=BUSY) from None
+        except httpx.ConnectError as failure:
+            raise _Again(self._clean(str(failure)) or "no connection", mend=UNREACHED) from None
         except httpx.RequestError as failure:
             raise _Again(self._clean(str(failure)) or type(failure).__name__) from None
         if answer.is_success:
             return self._read(answer)
-        fault = f"status {answer.status_code}: {self._clean(answer.text)}"
-        if answer.status_code in (408, 429) or answer.status_code >= 500:
-            raise _Again(fault, self._retry_after(answer))
-        if answer.status_code in REJECTED:
-            raise _Rejected(f"{self._url} rejects the request with {fault}")
-        raise ModelError(f"{self._url} answers with {fault}{self._mend(answer.status_code)}")
+        status = answer.status_code
+        fault = f"status {status}: {self._clean(answer.text)}"
+        if status in REJECTED:
+            raise _Rejected(
+                f"{self._url} rejects the request with {fault}. A prompt may be longer than the "
+                f"server's context; the server's log says more; {GO_ON}"
+            )
+        if status in (408, 429) or status >= 500:
+            raise _Again(fault, self._retry_after(answer), BUSY if status in (408, 429) else LOG)
+        raise ModelError(f"{self._url} answers with {fault}{self._mend(status)}")
 
     def _read(self, answer: httpx.Response) -> Reply:
         try:
@@ -189,10 +250,14 @@ class OpenAI:
             text = choice["message"].get("content") or ""
             usage = body.get("usage") or {}
             tokens = int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0)
-        except (ValueError, LookupError, TypeError, AttributeError):
-            raise _Again(f"an unreadable reply: {self._clean(answer.text)}") from None
+        except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
+            raise _Again(
+                f"an unreadable reply: {self._clean(answer.text)}", mend=UNREACHED
+            ) from None
         if not isinstance(text, str):
-            raise _Again(f"a reply that is no text: {self._clean(answer.text)}")
+            raise _Again(f"a reply that is no text: {self._clean(answer.text)}", mend=UNREACHED)
+        # JSON can spell half a letter ("\ud83d"), which no file and no further request could hold.
+        text = text.encode("utf-8", "replace").decode("utf-8")
         # A server that echoes our key must not bring it into the journal; a placeholder such as
         # "none" is no secret, and may be a word of the reply.
         for secret in self._secrets:
@@ -204,7 +269,7 @@ class OpenAI:
         if seconds is not None and seconds > LONGEST_WAIT:
             raise ModelError(
                 f"{self._url} (status {answer.status_code}) asks to wait {seconds:.0f} seconds; "
-                "run again then: what the journal holds is not asked anew"
+                + GO_ON
             )
         return seconds
 
@@ -221,15 +286,20 @@ class OpenAI:
             return (
                 f". Has the server a model {self._name!r}, and does its API begin at {self._url}?"
             )
+        if 300 <= status < 400:
+            return ". It sends us elsewhere: name that address as base_url"
         return ""
 
 
 class _Again(Exception):
-    """A fault that may pass; `seconds` is how long the server asked to be left alone."""
+    """A fault that may pass.
 
-    def __init__(self, message: str, seconds: float | None = None) -> None:
+    `seconds` is how long the server asked to be left alone, `mend` what to do where it stays.
+    """
+
+    def __init__(self, message: str, seconds: float | None = None, mend: str = LOG) -> None:
         super().__init__(message)
-        self.seconds = seconds
+        self.seconds, self.mend = seconds, mend
 
 
 class _Rejected(ModelError):
