@@ -47,6 +47,11 @@ class Reply:
     completion_tokens: int = 0
     finish: str = "stop"
 
+    @property
+    def cut(self) -> bool:
+        """Whether the limit of tokens ended it, so that its end may be missing."""
+        return self.finish == "length"
+
 
 class Model(Protocol):
     """A language model: one batched method, whose replies come in finishing order."""
@@ -101,6 +106,42 @@ def together(dialogues: Sequence[Dialogue[Result]]) -> Dialogue[list[Result]]:
         for i, requests in asked:
             advance(i, [next(replies) for _ in requests])
     return [results[i] for i in range(len(dialogues))]
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a dialogue asked for: calls, and tokens of prompts and replies.
+
+    Replies that a journal remembered count like new ones: it is what the talk costs without it.
+    """
+
+    calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
+            self.calls + other.calls,
+            self.prompt_tokens + other.prompt_tokens,
+            self.completion_tokens + other.completion_tokens,
+        )
+
+
+def counted(dialogue: Dialogue[Result]) -> Dialogue[tuple[Result, Cost]]:
+    """Run a dialogue and return its result with what it cost."""
+    cost = Cost()
+    try:
+        requests = next(dialogue)
+        while True:
+            replies = yield requests
+            cost += Cost(
+                len(replies),
+                sum(r.prompt_tokens for r in replies),
+                sum(r.completion_tokens for r in replies),
+            )
+            requests = dialogue.send(replies)
+    except StopIteration as end:
+        return end.value, cost
 
 
 def converse(dialogues: Sequence[Dialogue[Result]], model: Model) -> list[Result]:

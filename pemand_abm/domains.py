@@ -5,7 +5,7 @@ A domain is a value: its answer, its labels, and its words in `prompts/domains/`
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 
@@ -20,7 +20,8 @@ class Domain:
 
     `label` names the answer in the members' replies (`FINAL_TRIPS:`). `own` is what a member
     proposes for himself, `shared` what the household settles; they differ for a count, whose own
-    values add up. `banned` words would give the decision away in a persona.
+    values add up. `banned` words would give the decision away in a persona. With `whole`, the one
+    who is asked answers for all (`for_all`).
     """
 
     name: str
@@ -29,17 +30,23 @@ class Domain:
     shared: Answer
     banned: tuple[str, ...]
     likelihood: bool = False
+    whole: bool = False
 
     @property
     def words(self) -> dict[str, str]:
         """The domain's fragments for prompts."""
-        return _words(self.name)
+        return _words(self.name, self.whole)
+
+    def for_all(self) -> Domain:
+        """Return the decision as one agent takes it for the whole household."""
+        return replace(self, own=self.shared, whole=True)
 
 
 @cache
-def _words(name: str) -> dict[str, str]:
+def _words(name: str, whole: bool) -> dict[str, str]:
     file = resources.files("pemand_abm").joinpath("prompts", "domains", f"{name}.yaml")
-    return yaml.safe_load(file.read_text(encoding="utf-8"))
+    words = yaml.safe_load(file.read_text(encoding="utf-8"))
+    return words | words["for_all"] if whole else words
 
 
 # A person's day above 20 trips and a household's above 60 lie beyond NHTS 2017's 99.9th percentile:

@@ -1,24 +1,84 @@
 """From rows to people: a translation map turns coded answers into sentences.
 
 A neutralization filter drops what is no answer. A map is a YAML file in `prompts/facts/`, one a
-survey or population, with its code book cited.
+survey or population, with its code book cited. Attitudes (`prompts/markers/`) and constraints
+(`prompts/vetoes/`) are imputed from the same answers by stated rules.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping
+from functools import cache
 from importlib import resources
+from numbers import Real
+from typing import Any
 
 import pandas as pd
 import yaml
 
 from pemand_abm.people import Household, Member
 
+GROWN_UP = 16  # The age from which a member may drive.
+_TESTS = {"least": operator.ge, "most": operator.le, "below": operator.lt}
+
 
 def read_map(name: str = "activitysim") -> dict[str, dict]:
     """Return the translation map *name*."""
-    file = resources.files("pemand_abm").joinpath("prompts", "facts", f"{name}.yaml")
+    return _read("facts", name)
+
+
+def known_maps() -> list[str]:
+    """Return the names of the translation maps."""
+    folder = resources.files("pemand_abm").joinpath("prompts", "facts")
+    return sorted(f.name.removesuffix(".yaml") for f in folder.iterdir())
+
+
+@cache
+def _read(kind: str, name: str) -> dict[str, dict]:
+    file = resources.files("pemand_abm").joinpath("prompts", kind, f"{name}.yaml")
     return yaml.safe_load(file.read_text(encoding="utf-8"))
+
+
+@cache
+def rules_of(kind: str) -> dict[str, dict]:
+    """Return the rules of `markers` or `vetoes` of all domains, by name."""
+    return {
+        n: rule for domain in ("trips", "relocation") for n, rule in _read(kind, domain).items()
+    }
+
+
+def said_by(kind: str, domain: str, names: Iterable[str]) -> list[dict[str, str]]:
+    """Return the rules of this kind and domain that *names* holds, in the file's order."""
+    held = set(names)
+    return [rule for name, rule in _read(kind, domain).items() if name in held]
+
+
+def imputed(rules: Mapping[str, Mapping], row: Mapping[str, object]) -> tuple[str, ...]:
+    """Return the names of the rules that hold for a row of coded answers.
+
+    >>> rules = {"no-car": {"when": [{"cars": {"most": 0}}]}, "pupil": {"when": [{"school": [1]}]}}
+    >>> imputed(rules, {"cars": 0, "school": -9})
+    ('no-car',)
+    """
+    return tuple(
+        name
+        for name, rule in rules.items()
+        if any(all(_holds(test, c, row) for c, test in line.items()) for line in rule["when"])
+    )
+
+
+def _holds(test: list | Mapping[str, float | str], column: str, row: Mapping[str, object]) -> bool:
+    value: Any = row.get(column)
+    if isinstance(test, list):
+        return value in test
+    if not _answered(value, float("-inf")):
+        return False
+    for name, given in test.items():
+        limit: Any = row.get(given) if isinstance(given, str) else given  # another column
+        if not _answered(limit, float("-inf")) or not _TESTS[name](value, limit):
+            return False
+    return True
 
 
 def translate(rules: Mapping[str, Mapping], row: Mapping[str, object]) -> tuple[str, ...]:
@@ -44,20 +104,21 @@ def translate(rules: Mapping[str, Mapping], row: Mapping[str, object]) -> tuple[
 
 
 def _answered(value: object, least: float) -> bool:
-    return isinstance(value, (int, float)) and not pd.isna(value) and value >= least
+    return isinstance(value, Real) and not pd.isna(value) and value >= least  # type: ignore
 
 
 def households_of(
     households: pd.DataFrame,
     persons: pd.DataFrame,
-    ids: Iterable[int],
+    ids: Iterable[int | str],
     speaking_age: int,
     rules: Mapping[str, Mapping],
 ) -> list[Household]:
     """Return the named households as negotiators know them, in the order of *ids*.
 
-    *households* and *persons* are the population's tables (docs/files.md). Members of
-    *speaking_age* and over speak; where none is that old, the eldest does.
+    *households* and *persons* are a population's or a survey's tables (docs/files.md,
+    docs/surveys.md). Members of *speaking_age* and over speak; where none is that old, the eldest
+    does.
     """
     wanted = list(ids)
     rows = households.loc[wanted]
@@ -74,30 +135,40 @@ def households_of(
 
 
 def _household(
-    key: int, row: dict, people: list[dict], speaking_age: int, rules: Mapping[str, Mapping]
+    key: int | str,
+    row: dict,
+    people: list[dict],
+    speaking_age: int,
+    rules: Mapping[str, Mapping],
 ) -> Household:
     shared = rules["alone" if row["hhsize"] == 1 else "household"]
     speaking = {p["person_id"] for p in people if p["age"] >= speaking_age}
     if not speaking:
         speaking = {max(people, key=lambda p: p["age"])["person_id"]}
-    members = tuple(
-        Member(
-            id=int(p["person_id"]),
-            name=f"member {p['PNUM']}",
-            age=int(p["age"]),
-            works=p["pemploy"] in (1, 2),
-            facts=translate(rules["person"], p),
-            speaks=p["person_id"] in speaking,
-        )
-        for p in people
-    )
+    members = tuple(_member(p, row, p["person_id"] in speaking, rules) for p in people)
+    adults = sum(p["age"] >= GROWN_UP for p in people)
     return Household(
-        id=int(key),
+        id=key,
         zone=row["home_zone_id"],
         size=int(row["hhsize"]),
-        vehicles=int(row["auto_ownership"]),
-        tenure=str(row["tenure"]),
+        vehicles=int(row["auto_ownership"]) if "auto_ownership" in row else None,
+        tenure=str(row.get("tenure", "")),
         age_of_head=int(row["age_of_head"]),
         facts=translate(shared, row),
         members=members,
+        vetoes=imputed(rules_of("vetoes"), row | {"adults": adults}),
+    )
+
+
+def _member(person: dict, row: dict, speaks: bool, rules: Mapping[str, Mapping]) -> Member:
+    age, oldest = int(person["age"]), int(person.get("age_to", person["age"]))
+    return Member(
+        id=person["person_id"],
+        name=f"member {person['PNUM']}",
+        age=age,
+        works=person["pemploy"] in (1, 2) if "pemploy" in person else None,
+        facts=translate(rules["person"], person),
+        speaks=speaks,
+        oldest=oldest if oldest > age else None,
+        markers=imputed(rules_of("markers"), row | person),
     )

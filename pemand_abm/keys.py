@@ -36,11 +36,13 @@ def generator(*parts: Part) -> np.random.Generator:
 
 
 def uniforms(ids: pd.Index | np.ndarray, *parts: Part) -> np.ndarray:
-    """Return one number in (0, 1) for each int64 id under this key, as a float64 array.
+    """Return one number in (0, 1) for each int64 or text id under this key, as a float64 array.
 
     The value of an id does not depend on the other ids (SplitMix64, Steele et al. 2014, on the id
-    mixed with the key).
+    mixed with the key; a text is hashed like a single key).
     """
+    if not pd.api.types.is_integer_dtype(getattr(ids, "dtype", None)):
+        return np.array([uniform(*parts, str(key)) for key in ids], dtype=np.float64)
     with np.errstate(over="ignore"):
         z = np.asarray(ids, dtype=np.int64).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         z = z + np.uint64(digest(*parts))

@@ -5,6 +5,7 @@ Frozen values that a negotiation passes around.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 
@@ -12,32 +13,44 @@ from dataclasses import dataclass, field
 class Member:
     """One person of a household; `facts` are first-person sentences.
 
-    `speaks` says whether the member takes part in the talk.
+    `speaks` says whether the member takes part in the talk. Where a survey knows a band of ages,
+    `age` is its lower end and `oldest` its upper; `works` is None where nobody was asked. `markers`
+    are the attitudes imputed by rule (`prompts/markers/`), by their names.
     """
 
-    id: int
+    id: int | str
     name: str
     age: int
-    works: bool
+    works: bool | None
     facts: tuple[str, ...]
     speaks: bool
+    oldest: int | None = None
+    markers: tuple[str, ...] = ()
+
+    @property
+    def middle_age(self) -> int:
+        """The age, or the middle of its band."""
+        return self.age if self.oldest is None else (self.age + self.oldest) // 2
 
 
 @dataclass(frozen=True, slots=True)
 class Household:
     """A household whose decision is asked for.
 
-    `facts` are sentences that hold for all of its members.
+    `vehicles` is None where nobody was asked. `facts` are sentences that hold for all of its
+    members; `vetoes` are the constraints that bind
+    it (`prompts/vetoes/`), by their names.
     """
 
-    id: int
+    id: int | str
     zone: int | str
     size: int
-    vehicles: int
+    vehicles: int | None
     tenure: str
     age_of_head: int
     facts: tuple[str, ...]
     members: tuple[Member, ...]
+    vetoes: tuple[str, ...] = ()
 
     @property
     def speakers(self) -> tuple[Member, ...]:
@@ -81,6 +94,12 @@ class Utterance:
     likelihood: int | None = None
     said: int | None = None
     skipped: bool = False
+
+
+def mean_likelihood(said: Sequence[Utterance]) -> float | None:
+    """Return the mean of the likelihoods stated, in percent; None where nobody states one."""
+    stated = [u.likelihood for u in said if u.likelihood is not None]
+    return sum(stated) / len(stated) if stated else None
 
 
 @dataclass(frozen=True, slots=True)

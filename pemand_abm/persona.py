@@ -14,21 +14,33 @@ from dataclasses import dataclass
 from pemand_abm.answers import labelled
 from pemand_abm.dialogue import Dialogue, Request, seed_of
 from pemand_abm.domains import Domain
+from pemand_abm.facts import said_by
 from pemand_abm.people import Household, Member, Persona
 from pemand_abm.prompting import grammar, render
+
+MOST_MARKERS = 2
+"""How many attitudes a prompt states, the first of the file's order: more would be a caricature."""
 
 
 @dataclass(frozen=True, slots=True)
 class PersonaSettings:
-    """How often a narrative is tried before the facts stand in for it, and rounds of review."""
+    """How a persona is made.
+
+    `narrative_tries` is how often a narrative is tried before the facts stand in for it;
+    `avr_rounds` the rounds of review. `reasoned` and `anchored` are switches for ablations: without
+    the first a member speaks from the facts alone, without the second nobody is told what similar
+    people do.
+    """
 
     narrative_tries: int = 2
     avr_rounds: int = 1
     temperature: float = 0.4
+    reasoned: bool = True
+    anchored: bool = True
 
     @property
     def most_calls(self) -> int:
-        return self.narrative_tries + 1 + 2 * self.avr_rounds
+        return self.narrative_tries + 1 + 2 * self.avr_rounds if self.reasoned else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +138,27 @@ def write_persona(
 ) -> Dialogue[Persona]:
     """Write one member's persona; its result is a `Persona`."""
     facts = facts_of(member, household)
-    narrative = yield from _narrative(member, facts, domain, settings, seed)
     template = " ".join(facts)
-    told = template if narrative is None else narrative
-    key = (seed, template, domain.name, anchors.member, anchors.household)
+    if not settings.reasoned:
+        return Persona(member, template, "", True, None)
+    told, templated = yield from write_narrative(member, household, domain, settings, seed)
+    known = anchors if settings.anchored else Anchors("", "")
+    leanings = said_by("markers", domain.name, member.markers)[:MOST_MARKERS]
+    vetoes = said_by("vetoes", domain.name, household.vetoes)
+    # The narrative can differ where a model's replies do, so it is not part of the seed.
+    key = (seed, template, domain.name, known.member, known.household)
     label = (f"household {household.id}", member.name)
 
     def ask(phase: str, attempt: int, most: int, **values: object) -> Request:
-        system, user = render(f"persona/{phase}", narrative=told, words=domain.words, **values)
+        system, user = render(
+            f"persona/{phase}",
+            narrative=told,
+            words=domain.words,
+            leanings=leanings,
+            vetoes=vetoes,
+            anchor=known.member,
+            **values,
+        )
         form = grammar(f"persona/{phase}", value=domain.own.rule)
         return Request(
             system,
@@ -145,29 +170,25 @@ def write_persona(
             form,
         )
 
-    (reply,) = yield [ask("reasoning", 0, 110, anchor=anchors.member)]
+    (reply,) = yield [ask("reasoning", 0, 110)]
     view, draft, review, intention = reply.text.strip(), reply.text.strip(), "", None
     for attempt in range(settings.avr_rounds):
-        (reply,) = yield [
-            ask(
-                "review",
-                attempt,
-                70,
-                anchor=anchors.member,
-                household_anchor=anchors.household,
-                draft=view,
-            )
-        ]
+        (reply,) = yield [ask("review", attempt, 70, household_anchor=known.household, draft=view)]
         review = reply.text.strip()
-        intention = domain.own.parse(labelled(review, "INTENTION"))
+        intention = None if reply.cut else domain.own.parse(labelled(review, "INTENTION"))
         (reply,) = yield [ask("revise", attempt, 70, draft=view, review=review)]
         view = reply.text.strip()
-    return Persona(member, told, view, narrative is None, intention, draft, review)
+    return Persona(member, told, view, templated, intention, draft, review)
 
 
-def _narrative(
-    member: Member, facts: tuple[str, ...], domain: Domain, settings: PersonaSettings, seed: int
-) -> Dialogue[str | None]:
+def write_narrative(
+    member: Member, household: Household, domain: Domain, settings: PersonaSettings, seed: int
+) -> Dialogue[tuple[str, bool]]:
+    """Write the facts as a text in the first person.
+
+    Its result is the text, and whether it is the facts themselves because no text passed.
+    """
+    facts = facts_of(member, household)
     system, user = render("persona/narrative", facts=facts, banned=domain.banned)
     form = grammar("persona/narrative")
     for attempt in range(settings.narrative_tries):
@@ -177,5 +198,5 @@ def _narrative(
         ]
         text = reply.text.strip()
         if not narrative_faults(text, facts, domain.banned):
-            return text
-    return None
+            return text, False
+    return " ".join(facts), True

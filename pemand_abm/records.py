@@ -78,8 +78,8 @@ def decisions_table(study: Study, heard: list[Heard]) -> pd.DataFrame:
             "value": table["value"].astype("int64"),
             **{purpose: table[purpose].astype("int64") for purpose in PURPOSES},
             "expected": table["expected"],
-            # Negotiations enter only with an evaluation card (ARCHITECTURE §5); no command writes
-            # one yet.
+            # Negotiations enter only with both evaluation cards (ARCHITECTURE §5), through an
+            # estimator that is not built yet.
             "source": "surrogate",
             "negotiated": table["negotiated"].astype("Int64"),
             "outcome": table["outcome"].fillna("").astype("str"),
@@ -238,11 +238,11 @@ def _calibration(groups: pd.DataFrame) -> pd.DataFrame:
 def _record(study: Study, heard: Heard) -> dict:
     assert heard.decision is not None
     household = heard.talk.household.id
-    if heard.talk.domain is TRIPS:
+    if heard.talk.domain.name == TRIPS.name:
         drawn: int | str = int(study.trips.loc[household, "trips"])
     else:
         drawn = "move" if study.relocation.households.loc[household, "moves"] else "stay"
-    return heard.talk.record(heard.personas, heard.decision, drawn, heard.calls)
+    return heard.talk.record(heard.personas, heard.decision, heard.calls, drawn=drawn)
 
 
 def manifest_of(study: Study, history: History, model: Model, settings_file: Path) -> dict:

@@ -32,16 +32,20 @@ class Budget(Strict):
 
 
 class Talks(Strict):
-    """The numbers of the negotiation (PROTOCOLS, PEMAND 5 to 8)."""
+    """The numbers of the negotiation (PROTOCOLS, PEMAND 5 to 8), and what may be left out of it."""
 
     speaking_age: Whole = 12
     narrative_tries: Whole = 2
     avr_rounds: Whole = 1
-    max_rounds: Annotated[int, Field(ge=1)] = 5
+    max_rounds: Whole = 5
     max_regenerations: Whole = 2
     moderator: Literal["judge", "advise", "checks", "none"] = "judge"
     history: Annotated[int, Field(ge=1)] = 12
     in_flight: Annotated[int, Field(ge=1)] = 64
+    adaptive: bool = True
+    personas: bool = True
+    anchors: bool = True
+    one_agent: bool = False
 
 
 class Housing(Strict):

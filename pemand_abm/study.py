@@ -156,9 +156,19 @@ def _talks(
 ) -> list[Talk]:
     given = scenario.talks
     pemand = PemandSettings(
-        given.max_rounds, given.max_regenerations, given.moderator, given.history
+        given.max_rounds,
+        given.max_regenerations,
+        given.moderator,
+        given.history,
+        adaptive=given.adaptive,
     )
-    persona = PersonaSettings(given.narrative_tries, given.avr_rounds)
+    persona = PersonaSettings(
+        given.narrative_tries,
+        given.avr_rounds,
+        reasoned=given.personas,
+        anchored=given.anchors,
+    )
+    asked = domain.for_all() if given.one_agent else domain
     known = households_of(
         population.households,
         population.persons,
@@ -167,7 +177,8 @@ def _talks(
         read_map("activitysim"),
     )
     return [
-        Talk(household, domain, event, scenario.seed, rates, pemand, persona) for household in known
+        Talk(household, asked, event, scenario.seed, rates.anchors, pemand, persona)
+        for household in known
     ]
 
 

@@ -5,38 +5,37 @@ Anchors, personas, negotiation, and the record that a planner reads afterwards.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pemand_abm.anchors import Anchor, AnchorTable
 from pemand_abm.answers import half_up
-from pemand_abm.dialogue import Dialogue, together
+from pemand_abm.dialogue import Cost, Dialogue, counted, together
 from pemand_abm.domains import TRIPS, Domain
+from pemand_abm.facts import said_by
 from pemand_abm.people import Decision, Household, Member, Persona
 from pemand_abm.persona import Anchors, PersonaSettings, write_persona
 from pemand_abm.prompting import phrase
 from pemand_abm.protocols.pemand import PemandSettings, pemand
-from pemand_abm.surrogate import (
-    Anchor,
-    Rates,
-    household_trip_anchor,
-    member_trip_anchor,
-    move_anchor,
-)
 
 
 @dataclass(frozen=True, slots=True)
 class Talk:
     """A household asked for one decision at one event.
 
-    `event` is its ordinal name, for example `travel_day:1`.
+    `event` is its ordinal name, for example `travel_day:1`; `notice` is a sentence that all members
+    are told besides (a policy announced); `replicate` counts repeats of the same talk.
     """
 
     household: Household
     domain: Domain
     event: str
     seed: int
-    rates: Rates
+    table: AnchorTable
     pemand: PemandSettings
     persona: PersonaSettings
+    notice: str = ""
+    replicate: int = 0
 
     @property
     def most_calls(self) -> int:
@@ -45,41 +44,61 @@ class Talk:
         What is reserved of the budget before it starts.
         """
         speakers = len(self.household.speakers)
-        return speakers * self.persona.most_calls + self.pemand.most_calls(speakers)
+        talking = 1 if self.domain.whole else speakers
+        return speakers * self.persona.most_calls + self.pemand.most_calls(talking)
+
+    @property
+    def key(self) -> tuple[str | int, ...]:
+        """What the seeds of the negotiation's requests follow from."""
+        return (self.seed, self.household.id, *self.event.split(":"), self.replicate)
 
     def dialogue(self) -> Dialogue[tuple[list[Persona], Decision]]:
         """Write the speakers' personas, all at once, and let them negotiate."""
-        personas = yield from together(
-            [
-                write_persona(
-                    m, self.household, self.domain, self.anchors(m), self.persona, self.seed
-                )
-                for m in self.household.speakers
-            ]
-        )
-        decision = yield from pemand(
-            self.household,
-            personas,
-            self.domain,
-            self.pemand,
-            self.constraints,
-            self.added,
-            (self.seed, self.household.id, *self.event.split(":"), 0),
-        )
+        personas, decision, _, _ = yield from self.counted_dialogue()
         return personas, decision
+
+    def counted_dialogue(self) -> Dialogue[tuple[list[Persona], Decision, Cost, Cost]]:
+        """Do the same, with what the personas and what the negotiation cost."""
+        personas, written = yield from counted(
+            together(
+                [
+                    write_persona(
+                        m, self.household, self.domain, self.anchors(m), self.persona, self.seed
+                    )
+                    for m in self.household.speakers
+                ]
+            )
+        )
+        decision, negotiated = yield from counted(
+            pemand(
+                self.household,
+                personas[:1] if self.domain.whole else personas,
+                self.domain,
+                self.pemand,
+                self.constraints,
+                0 if self.domain.whole else self.added,
+                self.key,
+            )
+        )
+        return personas, decision, written, negotiated
 
     @property
     def household_anchor(self) -> Anchor:
-        if self.domain is TRIPS:
-            return household_trip_anchor(self.rates, self.household.size, self.household.vehicles)
-        return move_anchor(self.rates, self.household.tenure, max(self.household.age_of_head, 15))
+        home = self.household
+        if self.domain.name == TRIPS.name:
+            return self.table.household_trips(home.size, home.vehicles or 0)
+        return self._moves(home.age_of_head)
 
     def member_anchor(self, member: Member) -> Anchor:
-        if self.domain is TRIPS:
-            return member_trip_anchor(self.rates, member.age, member.works)
+        if self.domain.name == TRIPS.name:
+            return self.table.member_trips(member.middle_age, member.works)
         # Moves are counted by the age of the head; a minor moves with the head.
-        age = member.age if member.age >= 18 else self.household.age_of_head
-        return move_anchor(self.rates, self.household.tenure, max(age, 15))
+        age = member.middle_age
+        return self._moves(age if age >= 18 else self.household.age_of_head)
+
+    def _moves(self, age: int) -> Anchor:
+        # Who does not own and does not say that he rents occupies a home as a renter does.
+        return self.table.moves(self.household.tenure or "rent", max(age, 15))
 
     def anchors(self, member: Member) -> Anchors:
         """Return both anchors as sentences.
@@ -98,7 +117,7 @@ class Talk:
 
         Nothing for a choice.
         """
-        if self.domain is not TRIPS:
+        if self.domain.name != TRIPS.name:
             return 0
         # Trips are counted for persons of five and over (PROTOCOLS §0).
         return half_up(
@@ -107,19 +126,25 @@ class Talk:
 
     @property
     def constraints(self) -> str:
-        silent = len(self.household.dependents)
+        # Who answers for all answers for the dependents too.
+        silent = 0 if self.domain.whole else len(self.household.dependents)
         return phrase(
             "constraints",
             facts=self.household.facts,
+            vetoes=said_by("vetoes", self.domain.name, self.household.vetoes),
             silent=silent,
             added=self.added,
             unit=self.domain.name,
+            notice=self.notice,
         )
 
     def record(
-        self, personas: list[Persona], decision: Decision, drawn: int | str, calls: int
+        self, personas: Sequence[Persona], decision: Decision, calls: int, **known: object
     ) -> dict:
-        """Return the talk as one JSON object of `transcripts.jsonl` (docs/files.md)."""
+        """Return the talk as one JSON object of `transcripts.jsonl` (docs/files.md).
+
+        *known* are entries that the caller adds: what the surrogate drew, or a survey observed.
+        """
         written = {p.member.id: p for p in personas}
         return {
             "household_id": self.household.id,
@@ -128,15 +153,16 @@ class Talk:
             "zone": self.household.zone,
             "outcome": decision.outcome,
             "value": decision.value,
-            "unit": "trips of the day" if self.domain is TRIPS else "stay or move",
+            "unit": "trips of the day" if self.domain.name == TRIPS.name else "stay or move",
             "initial": decision.initial,
             "likelihood": decision.score,
-            "drawn": drawn,
+            **known,
             "rounds": decision.rounds,
             "calls": calls,
             "moderator": self.pemand.moderator,
             "anchor": self.anchors(self.household.speakers[0]).household,
             "constraints": self.constraints,
+            "vetoes": list(self.household.vetoes),
             "members": [_member(m, written.get(m.id)) for m in self.household.members],
             "turns": [
                 {
@@ -158,7 +184,12 @@ class Talk:
 
 
 def _member(member: Member, persona: Persona | None) -> dict:
-    known = {"name": member.name, "speaks": member.speaks, "facts": list(member.facts)}
+    known = {
+        "name": member.name,
+        "speaks": member.speaks,
+        "facts": list(member.facts),
+        "markers": list(member.markers),
+    }
     if persona is None:
         return known
     return known | {

@@ -16,6 +16,9 @@ FILE = "transcripts.jsonl"
 
 OUTCOMES = {
     "agreed": "all members agreed",
+    "near": "the members stood within two trips of each other; the middle of their values counts",
+    "proposals only": "the members' proposals decided; no round of talk was held",
+    "one answer": "one model answered for the household",
     "median": "no agreement within the rounds; the middle of their last values counts",
     "majority": "no agreement within the rounds; the majority counts",
     "one speaker": "one member decided alone",
@@ -27,7 +30,7 @@ MODERATORS = {
     "judge": "A moderator reads every statement; what it rejects is said again and never enters "
     "the talk.",
     "advise": "Rules check every statement, and what they reject is said again. A moderator scores "
-    "the others; it only advises, so what it objects to stays in the talk.",
+    "the talk at its end; it only advises, so what it objects to stays in the talk.",
     "checks": "Rules check every statement; what they reject is said again and never enters the "
     "talk.",
     "none": "No moderator reads the statements.",
@@ -196,7 +199,9 @@ def _print_record(record: Record, console: Console) -> None:
         )
     )
     console.print(_line("First proposals gave", value_words(record.get("initial"), unit)))
-    console.print(_line("The survey surrogate drew", value_words(record.get("drawn"), unit)))
+    for key, what in (("drawn", "The survey surrogate drew"), ("observed", "The survey observed")):
+        if key in record:
+            console.print(_line(what, value_words(record[key], unit)))
     console.print(_line("Model calls", str(record.get("calls", "?"))))
     for title in ("anchor", "constraints"):
         if record.get(title):

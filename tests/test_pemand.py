@@ -45,11 +45,9 @@ def test_the_dependents_trips_are_added_to_the_first_value():
 
 
 def test_who_disagrees_to_the_end_is_settled_by_the_median_rounded_half_up():
-    far = {"member 1": 6, "member 2": 9}
-    swapped = {"member 1": 7, "member 2": 10}
-    decision, _ = talk(
-        household(), by_phase({"member 1": 4, "member 2": 4}, far, swapped), max_rounds=2
-    )
+    far = {"member 1": 5, "member 2": 12}
+    decision, _ = talk(household(), by_phase({"member 1": 4, "member 2": 4}, far), max_rounds=1)
+    # The second is bounded to 12, ceil(1.4 * 8); the middle of 5 and 12 is 8.5.
     assert (decision.value, decision.outcome) == (9, "median")
 
 
@@ -68,24 +66,90 @@ def test_the_bounds_of_a_turn_follow_the_papers_numbers(value, before, first, bo
     assert Count(60).bound(value, before, first) == bounded
 
 
+FAR = {"member 1": 4, "member 2": 10}
+
+
 def test_the_talk_ends_when_nobody_moves_for_a_round():
-    split = {"member 1": 7, "member 2": 9}
-    _, model = talk(household(), by_phase({"member 1": 4, "member 2": 4}, split, split, split))
+    _, model = talk(household(), by_phase({"member 1": 4, "member 2": 4}, FAR, FAR, FAR))
     assert {r.label[-1] for r in model.asked} == {"proposal", "round 1", "round 2"}
+
+
+def test_after_the_first_round_only_the_member_farthest_off_is_asked():
+    home = household(member(1), member(2), member(3))
+    values = {"member 1": 6, "member 2": 6, "member 3": 12}
+    say = by_phase(dict.fromkeys(values, 3), values, 6)
+    decision, model = talk(home, say)
+    assert [r.label[1] for r in model.asked if r.label[-1] == "round 2"] == ["member 3"]
+    assert (decision.value, decision.outcome) == (6, "agreed")
+
+
+def test_the_talk_ends_when_a_round_brings_the_members_no_closer():
+    say = by_phase({"member 1": 4, "member 2": 4}, FAR, 3, 7, 7, 7)
+    decision, _ = talk(household(), say)
+    assert (decision.rounds, decision.value, decision.outcome) == (2, 7, "median")
+
+
+def test_members_who_stand_near_each_other_need_no_further_round():
+    near = {"member 1": 7, "member 2": 9}
+    decision, _ = talk(household(), by_phase({"member 1": 4, "member 2": 4}, near, FAR))
+    assert (decision.rounds, decision.value, decision.outcome) == (1, 8, "near")
+
+
+def test_without_adaptive_stopping_the_talk_goes_on_until_all_agree_or_the_rounds_are_over():
+    say = by_phase({"member 1": 4, "member 2": 4}, FAR, FAR, FAR, FAR, FAR)
+    decision, _ = talk(household(), say, adaptive=False)
+    assert (decision.rounds, decision.outcome) == (5, "median")
+    decision, _ = talk(
+        household(), by_phase({"member 1": 4, "member 2": 4}, FAR, FAR, 7, 7), adaptive=False
+    )
+    assert (decision.rounds, decision.outcome) == (4, "agreed")
+
+
+def test_without_rounds_the_proposals_decide():
+    decision, model = talk(
+        household(), by_phase({"member 1": 4, "member 2": 5}), max_rounds=0, moderator="none"
+    )
+    assert (decision.value, decision.outcome, len(model.asked)) == (9, "proposals only", 2)
+
+
+def test_one_agent_answers_for_the_household():
+    home = household()
+    model = Says(lambda request: proposal(8, "Together we go to work."))
+    dialogue = pemand(
+        home,
+        personas(home)[:1],
+        TRIPS.for_all(),
+        PemandSettings(moderator="none"),
+        "We have one car.",
+        0,
+        (0, 12, "trips", 1, 0),
+    )
+    decision = converse([dialogue], model)[0]
+    assert (decision.value, decision.outcome, len(model.asked)) == (8, "one speaker", 1)
+    assert "all of you together" in model.asked[0].user
+
+
+def test_an_advising_judge_reads_the_whole_talk_once_and_rejects_nothing():
+    def say(request):
+        if request.label[1] == "moderator":
+            return scores(*[1] * request.user.count("] SCORES"))
+        return by_phase({"member 1": 4, "member 2": 4}, 8)(request)
+
+    decision, model = talk(household(), say, moderator="advise")
+    judged = [r for r in model.asked if r.label[1] == "moderator"]
+    assert len(judged) == 1 and judged[0].user.count("] SCORES") == 4
+    assert decision.value == 8
+    assert all(t.kept and not t.verdict.passed for t in decision.turns)
 
 
 def test_the_talk_ends_when_all_skip():
     def say(request):
         if request.label[-1] == "proposal":
             return proposal(4)
-        return (
-            statement({"member 1": 7, "member 2": 9}[request.label[1]])
-            if "round 1" in request.label
-            else "SKIP"
-        )
+        return statement(FAR[request.label[1]]) if "round 1" in request.label else "SKIP"
 
     decision, _ = talk(household(), say)
-    assert (decision.rounds, decision.value) == (2, 8)
+    assert (decision.rounds, decision.value) == (2, 7)
 
 
 def test_skip_in_the_first_turn_is_no_answer():
@@ -232,7 +296,7 @@ def test_the_prompts_of_a_talkative_household_of_twelve_fit_the_embedded_models_
             return proposal(2, long)
         return statement(24 if request.seed % 2 else 20, long)
 
-    _, model = talk(home, say, moderator="judge", max_rounds=5)
+    _, model = talk(home, say, moderator="judge", max_rounds=5, adaptive=False)
     # English takes four characters a token; three leave room. The context is 4,096 tokens.
     tokens = [len(r.system + r.user) / 3 + r.max_tokens for r in model.asked]
     assert max(tokens) < 4096

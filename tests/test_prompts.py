@@ -30,7 +30,7 @@ def test_prompts_are_as_reviewed(name):
         DOMAINS[name],
         f"{name}:1",
         0,
-        read_rates(ROOT / "synthpop" / "rates"),
+        read_rates(ROOT / "synthpop" / "rates").anchors,
         PemandSettings(max_rounds=2),
         PersonaSettings(),
     )

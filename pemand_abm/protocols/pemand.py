@@ -9,19 +9,31 @@ stays rejected never enters the conversation.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from pemand_abm.answers import Answer, labelled
-from pemand_abm.dialogue import Dialogue, Request, seed_of
+from pemand_abm.answers import Answer, labelled, percent
+from pemand_abm.dialogue import Dialogue, Reply, Request, seed_of
 from pemand_abm.domains import Domain
-from pemand_abm.people import Decision, Household, Member, Persona, Turn, Utterance, Verdict
+from pemand_abm.people import (
+    Decision,
+    Household,
+    Member,
+    Persona,
+    Turn,
+    Utterance,
+    Verdict,
+    mean_likelihood,
+)
 from pemand_abm.prompting import grammar, phrase, render
 
 CRITERIA = ("persona", "constraints", "interaction", "quality")
 # An unreadable judge is asked once more where its word binds.
 JUDGE_TRIES = {"judge": 2, "advise": 1}
+MOST_JUDGED = 12
+"""How many statements one call of an advising judge scores: more would not fit a small context."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +41,13 @@ class PemandSettings:
     """The protocol's numbers (PEMAND A.3; those marked ours in PROTOCOLS).
 
     `moderator` is `judge` (deterministic checks, then an LLM judge that can reject), `advise` (the
-    judge's scores are kept to be read, only the checks reject: for a judge that nobody has
-    calibrated), `checks` (the checks alone) or `none`. `history` is the number of latest statements
-    that a speaker is shown.
+    judge scores the whole talk at its end, to be read; only the checks reject: for a judge that
+    nobody has calibrated), `checks` (the checks alone) or `none`. `history` is the number of latest
+    statements that a speaker is shown. `max_rounds` 0 leaves it at the proposals. With `adaptive`,
+    the first round is everybody's and each later one that of the member who stands farthest off,
+    and the rounds end as soon as another promises little: nobody moved, all stand near the
+    household's value, or a round brought them no closer. Without it everybody speaks in every round
+    until all agree or skip (PEMAND §3.2).
     """
 
     max_rounds: int = 5
@@ -39,13 +55,17 @@ class PemandSettings:
     moderator: str = "judge"
     history: int = 12
     temperature: float = 0.7
+    adaptive: bool = True
 
     def most_calls(self, speakers: int) -> int:
         """Return the most calls that a talk of this many speakers can take, personas apart."""
         attempts = 1 + self.max_regenerations
-        judged = {"judge": attempts * JUDGE_TRIES["judge"], "advise": JUDGE_TRIES["advise"]}
         phases = 1 if speakers == 1 else 1 + self.max_rounds
-        return phases * (attempts * speakers + judged.get(self.moderator, 0))
+        judged = {
+            "judge": phases * attempts * JUDGE_TRIES["judge"],
+            "advise": math.ceil(phases * speakers / MOST_JUDGED),
+        }
+        return phases * attempts * speakers + judged.get(self.moderator, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +104,24 @@ def pemand(
     request's seed follows.
     """
     table = _Table(household, tuple(personas), domain, settings, constraints, key)
+    decision = yield from _decide(table, dependents)
+    if settings.moderator == "advise":
+        decision = replace(decision, turns=(yield from _advise(table, decision)))
+    return decision
+
+
+def _decide(table: _Table, dependents: int) -> Dialogue[Decision]:
     turns = yield from _propose(table)
     proposals = [t.utterance for t in turns if t.kept]
     if len(proposals) < len(table.personas):
         return Decision(None, "undecided", None, tuple(turns))
-    score = _score(proposals)
+    score = mean_likelihood(proposals)
     values = [p.value for p in proposals] + ([dependents] if dependents else [])
-    first = domain.shared.pool(values)
+    first = table.domain.shared.pool(values)
     if len(proposals) == 1:
         return Decision(first, "one speaker", first, tuple(turns), score)
+    if table.settings.max_rounds == 0:
+        return Decision(first, "proposals only", first, tuple(turns), score)
     return (yield from _refine(table, turns, proposals, first, score))
 
 
@@ -117,14 +146,15 @@ def _propose(table: _Table) -> Dialogue[list[Turn]]:
         return _request(table, persona.member, "proposal", attempt, system, user, form, 110)
 
     def read(persona: Persona, text: str) -> Utterance | Unread:
-        reason = labelled(text, "REASON")
+        reason = labelled(text, "REASON") or None
         value = table.domain.own.parse(labelled(text, f"FINAL_{table.domain.label}"))
-        likelihood = _percent(labelled(text, "LIKELIHOOD")) if table.domain.likelihood else None
+        likelihood = percent(labelled(text, "LIKELIHOOD")) if table.domain.likelihood else None
         if reason is None or value is None or (table.domain.likelihood and likelihood is None):
             return _unread(text, "REASON", f"FINAL_{table.domain.label}", table.domain.own)
         return Utterance(persona.member.name, "proposal", reason, value, likelihood)
 
-    return (yield from _phase(table, "proposal", request, read, estimate="none yet"))
+    speakers = list(table.personas)
+    return (yield from _phase(table, "proposal", speakers, request, read, estimate="none yet"))
 
 
 def _refine(
@@ -134,26 +164,49 @@ def _refine(
     first: int | str,
     score: float | None,
 ) -> Dialogue[Decision]:
-    shared, settings = table.domain.shared, table.settings
+    shared, adaptive = table.domain.shared, table.settings.adaptive
     current = {p.speaker: first for p in proposals}
     history: list[Utterance] = []
-    for number in range(1, settings.max_rounds + 1):
-        said = yield from _round(table, number, proposals, first, dict(current), history)
+    apart = math.inf
+    for number in range(1, table.settings.max_rounds + 1):
+        asked = list(table.personas)
+        if adaptive and number > 1:
+            asked = [p for p in asked if p.member.name == _outlier(shared, current, first)]
+        said = yield from _round(table, number, asked, proposals, first, dict(current), history)
         turns = turns + said
         heard = [t.utterance for t in said if t.kept and not t.utterance.skipped]
         history += heard
         moved = any(u.value != current[u.speaker] for u in heard)
         current |= {u.speaker: u.value for u in heard if u.value is not None}
-        # All skipped, or nobody moved for a whole round (adaptive stopping), or all agree.
-        if not heard or not moved or len(set(current.values())) == 1:
+        gaps = _gaps(shared, current)
+        before, apart = apart, sum(gaps.values())
+        if not heard or apart == 0:
+            break
+        near = max(gaps.values()) <= shared.close
+        if adaptive and (not moved or near or apart >= before):
             break
     value, outcome = shared.settle(list(current.values()))
+    if not history:  # Nothing that was said in the rounds could be kept.
+        outcome = "proposals only"
     return Decision(value, outcome, first, tuple(turns), score, number)
+
+
+def _gaps(shared: Answer, current: dict[str, int | str]) -> dict[str, int]:
+    """Return how far each speaker stands from the household's value."""
+    value = shared.settle(list(current.values()))[0]
+    return {name: shared.distance(own, value) for name, own in current.items()}
+
+
+def _outlier(shared: Answer, current: dict[str, int | str], first: int | str) -> str:
+    """Return who stands farthest from the household's value, then from its first value."""
+    gaps = _gaps(shared, current)
+    return max(current, key=lambda name: (gaps[name], shared.distance(current[name], first)))
 
 
 def _round(
     table: _Table,
     number: int,
+    asked: list[Persona],
     proposals: list[Utterance],
     first: int | str,
     current: dict[str, int | str],
@@ -168,11 +221,7 @@ def _round(
             "pemand/round",
             speaker=persona.member.name,
             persona=persona,
-            others=[
-                {"name": p.member.name, "narrative": p.narrative}
-                for p in table.personas
-                if p is not persona
-            ],
+            members=[{"name": p.member.name, "narrative": p.narrative} for p in table.personas],
             constraints=table.constraints,
             proposals=proposals,
             first=first,
@@ -198,7 +247,7 @@ def _round(
             return Utterance(name, phase, "", current[name], skipped=True)
         parts = [labelled(text, part) for part in ("ACKNOWLEDGE", "SUPPORT", "DELTA_FROM_LAST")]
         spoken = domain.shared.parse(labelled(text, label))
-        if None in parts or spoken is None:
+        if not all(parts) or spoken is None:
             return _unread(text, "ACKNOWLEDGE, SUPPORT and DELTA_FROM_LAST", label, domain.shared)
         bounded = domain.shared.bound(spoken, current[name], first)
         said = spoken if bounded != spoken else None  # Only a count can be bounded.
@@ -208,6 +257,7 @@ def _round(
         yield from _phase(
             table,
             phase,
+            asked,
             request,
             read,
             estimate=str(domain.shared.settle(list(current.values()))[0]),
@@ -218,36 +268,56 @@ def _round(
 def _phase(
     table: _Table,
     phase: str,
+    speakers: list[Persona],
     request: Callable[[Persona, str, int], Request],
     read: Callable[[Persona, str], Utterance | Unread],
     estimate: str,
 ) -> Dialogue[list[Turn]]:
-    """Ask every speaker, check and judge what they say, and ask the rejected ones again.
+    """Ask the speakers, check and judge what they say, and ask the rejected ones again.
 
-    Return all turns, rejected ones too. A judge that binds is asked after every attempt, one that
-    advises once, when the checks have had their say.
+    Return all turns, rejected ones too.
     """
-    owing = {p.member.name: "" for p in table.personas}
+    owing = {p.member.name: "" for p in speakers}
     turns: list[Turn] = []
-    advised: list[Utterance] = []
     for attempt in range(1 + table.settings.max_regenerations):
-        asking = [p for p in table.personas if p.member.name in owing]
+        asking = [p for p in speakers if p.member.name in owing]
         replies = yield [request(p, owing[p.member.name], attempt) for p in asking]
-        said = [read(p, reply.text) for p, reply in zip(asking, replies, strict=True)]
+        said = [_read(read, p, reply) for p, reply in zip(asking, replies, strict=True)]
         settled, passed = _check(table, phase, asking, said)
         if table.settings.moderator == "judge":
             verdicts = yield from _judge(table, phase, attempt, passed, estimate)
             settled += [Turn(u, v, v.passed) for u, v in zip(passed, verdicts, strict=True)]
         else:
-            advised += passed
+            settled += [Turn(u, Verdict(True), kept=True) for u in passed]
         turns += settled
-        spoken_for = {u.speaker for u in advised} | {t.utterance.speaker for t in turns if t.kept}
-        rejected = {t.utterance.speaker: t.verdict.feedback for t in settled if not t.kept}
-        owing = {name: rejected[name] for name in owing if name not in spoken_for}
+        owing = {t.utterance.speaker: t.verdict.feedback for t in settled if not t.kept}
         if not owing:
             break
-    verdicts = yield from _judge(table, phase, 0, advised, estimate)
-    return turns + [Turn(u, v, kept=True) for u, v in zip(advised, verdicts, strict=True)]
+    return turns
+
+
+def _read(
+    read: Callable[[Persona, str], Utterance | Unread], persona: Persona, reply: Reply
+) -> Utterance | Unread:
+    # Of a reply that was cut, the last number may be half of one.
+    return Unread(reply.text.strip(), phrase("cut")) if reply.cut else read(persona, reply.text)
+
+
+def _advise(table: _Table, decision: Decision) -> Dialogue[tuple[Turn, ...]]:
+    """Let a judge that does not bind score what entered the talk.
+
+    Nobody waits for its word, so it reads the whole talk at once.
+    """
+    turns = list(decision.turns)
+    said = [i for i, t in enumerate(turns) if t.kept and not t.utterance.skipped]
+    for start in range(0, len(said), MOST_JUDGED):
+        part = said[start : start + MOST_JUDGED]
+        statements = [turns[i].utterance for i in part]
+        estimate = "none" if decision.value is None else str(decision.value)
+        verdicts = yield from _judge(table, "talk", start, statements, estimate)
+        for i, verdict in zip(part, verdicts, strict=True):
+            turns[i] = replace(turns[i], verdict=verdict)
+    return tuple(turns)
 
 
 def _check(
@@ -300,7 +370,7 @@ def _judge(
         label = (f"household {table.household.id}", "moderator", phase)
         (reply,) = yield [Request(system, user, seed, label, 60 * len(statements), 0.0, form)]
         read = [_scores(reply.text, i) for i in range(1, len(statements) + 1)]
-        if all(read):
+        if all(read) and not reply.cut:
             return [v for v in read if v]
     # A judge that cannot be read has no say; the deterministic checks have passed, and the
     # transcript shows that no scores were given.
@@ -308,16 +378,21 @@ def _judge(
 
 
 def _scores(text: str, number: int) -> Verdict | None:
-    found = re.findall(rf"^\[{number}\] SCORES:(.*?)FEEDBACK:[ \t]*(.*)$", text, flags=re.M)
+    # The paper's form lets a judge write PASS or REJECT too; the scores alone count.
+    form = rf"^\[{number}\] SCORES:(.*?)(?:DECISION: (?:PASS|REJECT)[ \t]*)?FEEDBACK:[ \t]*(.*)$"
+    found = re.findall(form, text, flags=re.M)
     if len(found) != 1:
         return None
     line, feedback = found[0]
-    pairs = re.findall(r"(\w+)[ \t]*=[ \t]*([1-3])\b", line)
-    scores = {name: int(score) for name, score in pairs if name in CRITERIA}
-    if len(pairs) != len(CRITERIA) or len(scores) != len(CRITERIA):
+    given = [part.partition("=") for part in line.strip().rstrip(";").split(";")]
+    scores = {name.strip(): score.strip() for name, _, score in given}
+    if len(given) != len(CRITERIA) or set(scores) != set(CRITERIA):
         return None
-    passed = all(score == 3 for score in scores.values())
-    return Verdict(passed, feedback.strip(), scores)
+    if not set(scores.values()) <= {"1", "2", "3"}:
+        return None
+    numbers = {name: int(scores[name]) for name in CRITERIA}
+    passed = all(score == 3 for score in numbers.values())
+    return Verdict(passed, feedback.strip(), numbers)
 
 
 _WORDS = (
@@ -330,7 +405,7 @@ _NUMBERS = {word: number for number, word in enumerate(_WORDS)}
 def invented(text: str, speaker: Member, household: Household) -> str:
     """Return what a statement invents.
 
-    A member, vehicles, another age than the speaker's, or an empty text.
+    A member, vehicles, or another age than the speaker's.
 
     Deterministic and free; it catches what a small model gets wrong most often, before the judge is
     asked.
@@ -340,8 +415,10 @@ def invented(text: str, speaker: Member, household: Household) -> str:
     if strangers:
         return phrase("no_such_member", who=strangers[0])
     for age in re.findall(r"\bI(?: am|'m) (?:a |an )?(\d+)[ -]years?[ -]old\b", text):
-        if int(age) != speaker.age:
-            return phrase("other_age", who=speaker.name, age=speaker.age, said=age)
+        if not speaker.age <= int(age) <= (speaker.oldest or speaker.age):
+            return phrase("other_age", who=speaker, said=age)
+    if household.vehicles is None:
+        return ""
     for word in re.findall(
         r"\b(\d+|" + "|".join(_NUMBERS) + r") (?:cars?|vehicles?)\b", text.lower()
     ):
@@ -368,17 +445,6 @@ def _request(
     seed = seed_of(*table.key, member.name, phase, attempt)
     label = (f"household {table.household.id}", member.name, phase)
     return Request(system, user, seed, label, most, table.settings.temperature, form)
-
-
-def _percent(text: str | None) -> int | None:
-    if text is None or not re.fullmatch(r"[0-9]{1,3}", text) or int(text) > 100:
-        return None
-    return int(text)
-
-
-def _score(proposals: list[Utterance]) -> float | None:
-    stated = [p.likelihood for p in proposals if p.likelihood is not None]
-    return sum(stated) / len(stated) if stated else None
 
 
 def _unread(text: str, parts: str, label: str, answer: Answer) -> Unread:
