@@ -14,7 +14,7 @@ help:
 $(VENV)/.installed: pyproject.toml setup.py
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable '.[embedded,dev]'
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable '.[embedded,evaluate,dev]'
 	-$(BIN)/pemand doctor --fetch > /dev/null
 	@touch $@
 
@@ -44,6 +44,7 @@ docs: $(VENV)/.installed
 ## bench: measure against a peer in the same run
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/first_study.py
+	$(BIN)/python benchmarks/negotiations.py
 
 ## clean: remove what the targets made, except outputs
 clean:

@@ -8,36 +8,23 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.console import Console
 
 from pemand_abm import __version__
+from pemand_abm.cli_evaluate import evaluate
+from pemand_abm.cli_options import FILE, FOLDER, say
 from pemand_abm.errors import Stopped
-
-
-class Folder(click.Path):
-    """A folder's path; an empty text, as of an unset shell variable, is an error."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if value == "":
-            self.fail("the name of the folder is empty", param, ctx)
-        return super().convert(value, param, ctx)
-
-
-FOLDER = Folder(path_type=Path, file_okay=False)
-FILE = click.Path(path_type=Path, dir_okay=False)
-
-
-def _say(text: str) -> None:
-    click.echo(text, err=True)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="pemand")
 def main() -> None:
     """Zone-level travel and relocation demand from households whose members negotiate."""
+
+
+main.add_command(evaluate)
 
 
 @main.command()
@@ -64,13 +51,59 @@ def synthesize(region: Path, out: Path | None, seed: int, workers: int) -> None:
     known = read_region(region)
     out = out or Path("outputs") / f"population-{known.recipe.name}"
     check_writable(out)
-    _say(f"Synthesizing {known.recipe.title}")
+    say(f"Synthesizing {known.recipe.title}")
     population = synthesize(known, seed, workers)
     with staging(out, last="fit_summary.csv") as place:
         write_population(population, place)
     click.echo(fit_summary(population.fit).to_string(float_format="{:,.2f}".format))
     click.echo(
         f"{len(population.households):,} households, {len(population.persons):,} persons in {out}"
+    )
+
+
+@main.command()
+@click.argument("survey")
+@click.option(
+    "--data",
+    type=FOLDER,
+    required=True,
+    help="The folder that holds the surveys' folders nhts, psrc and calm.",
+)
+@click.option("--out", type=FILE, help="The table to write; anchors-SURVEY.csv by default.")
+def anchors(survey: str, data: Path, out: Path | None) -> None:
+    """Compute the anchors of SURVEY from earlier survey cycles.
+
+    What similar persons and households did, with the number of households behind it.
+    """
+    from pemand_abm.anchoring import anchors_of
+    from pemand_abm.evaluation.metrics import split
+    from pemand_abm.tables import write_csv
+
+    table = anchors_of(survey, data, split)
+    place = out or Path(f"anchors-{survey}.csv")
+    write_csv(table.set_index("domain"), place)
+    kinds = table.groupby(["domain", "level"], sort=False).size()
+    for (domain, level), rows in kinds.items():
+        click.echo(f"{domain}, {level}: {rows} anchors")
+    click.echo(f"from {', '.join(dict.fromkeys(table['survey']))} in {place}")
+
+
+@main.command("import-survey")
+@click.argument("survey_map", metavar="MAP", type=FILE)
+@click.option("--data", type=FOLDER, help="The folder of the survey's files; the map's by default.")
+@click.option("--out", type=FOLDER, required=True, help="Where to write.")
+def import_survey(survey_map: Path, data: Path | None, out: Path) -> None:
+    """Read your own household survey through MAP, check it, and keep it for pemand evaluate."""
+    from pemand_abm.study import check_writable
+    from pemand_abm.surveys import importing
+
+    check_writable(out)
+    survey = importing.import_survey(survey_map, out, data)
+    for file, what, rows in survey.dropped.itertuples(index=False):
+        say(f"{file}: {what}: {rows:,}")
+    click.echo(
+        f"{len(survey.households):,} households, {len(survey.persons):,} persons of"
+        f" {survey.title} in {out}; now: pemand evaluate --survey {out}"
     )
 
 
@@ -131,7 +164,7 @@ def run(
     with ExitStack() as stack:
         if hasattr(wanted, "close"):
             stack.callback(wanted.close)
-        prepared = study.prepare(settings, _say)
+        prepared = study.prepare(settings, say)
         journal = Journal(wanted, out / "journal.sqlite", replay_only=replay)
         stack.callback(journal.close)
         ready = time.monotonic()
@@ -158,11 +191,11 @@ def run(
             "negotiations": round(talked - ready, 1),
         },
     }
-    _say("Writing tables, matrices and maps")
+    say("Writing tables, matrices and maps")
     with staging(out, "run.yaml", stale=records.SIDECARS) as place:
         manifest = records.write_run(prepared, history, place, manifest)
         write_report(place)
-    _say(f"Finished in {time.monotonic() - started:.0f} s")
+    say(f"Finished in {time.monotonic() - started:.0f} s")
     click.echo(_summary(manifest, out))
     records.stop_if_unreached(history, out)
 
@@ -226,7 +259,7 @@ def doctor(fetch: bool) -> None:
     from pemand_abm.models.weights import fetch_weights
 
     if fetch:
-        _say(f"weights: {fetch_weights()}")
+        say(f"weights: {fetch_weights()}")
     print_report(Console())
 
 

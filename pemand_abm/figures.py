@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import html
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,7 +46,7 @@ def figures(zones: GeoDataFrame, demand: pd.DataFrame, decisions: pd.DataFrame) 
         "purposes": purpose_bars(demand),
         "distribution": trip_histogram(decisions),
     }
-    return {name: _div(figure, name) for name, figure in drawn.items()}
+    return {name: as_html(figure, name) for name, figure in drawn.items()}
 
 
 def script() -> str:
@@ -55,7 +56,8 @@ def script() -> str:
     return get_plotlyjs()
 
 
-def _div(figure: Figure, name: str) -> str:
+def as_html(figure: Figure, name: str) -> str:
+    """Return a figure as a part of a page that has `script`."""
     # Only buttons that act on the page itself: plotly's defaults hold one that would send the
     # figure to a server.
     buttons = [["zoomIn2d", "zoomOut2d", "resetScale2d", "toImage"]] if name == "map" else []
@@ -257,3 +259,48 @@ def trip_histogram(decisions: pd.DataFrame) -> Figure:
         )
     )
     return figure
+
+
+LINES = ("#255a7d", "#c0504d", "#63b795", "#e0a83c", "#8c8fa3", "#5d4a8a", "#7a5c3e", "#2f8f9d")
+MARKS = ("circle", "square", "diamond", "cross", "x", "triangle-up", "star", "hexagon")
+
+
+def calibration_plot(tables: Mapping[str, pd.DataFrame], unit: str) -> Figure:
+    """Return what was observed over what was predicted, a line a method, and the diagonal.
+
+    *tables* have `predicted`, `observed` and its standard error `se`, a row a group of households.
+    """
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    ends = [v for t in tables.values() for v in (*t["predicted"], *t["observed"])]
+    top = max(ends, default=1.0)
+    figure.add_scatter(
+        x=[0, top],
+        y=[0, top],
+        mode="lines",
+        name="as predicted",
+        line={"color": "#b9c2cc", "dash": "dot"},
+        hoverinfo="skip",
+    )
+    for place, (name, table) in enumerate(tables.items()):
+        colour, mark = LINES[place % len(LINES)], MARKS[place % len(MARKS)]
+        figure.add_scatter(
+            x=table["predicted"].tolist(),
+            y=table["observed"].tolist(),
+            error_y={"array": (1.96 * table["se"].fillna(0)).tolist(), "color": colour, "width": 3},
+            mode="lines+markers",
+            name=html.escape(name),
+            line={"color": colour},
+            marker={"symbol": mark, "size": 8},
+            hovertemplate="predicted %{x:.2f}, observed %{y:.2f}",
+        )
+    figure.update_layout(
+        _layout(
+            460,
+            legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"},
+            xaxis={"title": f"predicted, {html.escape(unit)}", "gridcolor": "#e6eaee"},
+            yaxis={"title": f"observed, {html.escape(unit)}", "gridcolor": "#e6eaee"},
+        )
+    )
+    return figure.update_layout(margin={"t": 48})

@@ -6,7 +6,7 @@ Tables are computed here and laid out by `templates/report.html.j2`; `figures` d
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -140,31 +140,11 @@ def write_report(out: Path) -> Path:
     PemandError
         The folder is not a whole run, or cannot be written.
     """
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup
-
     run = read_run(out)
-    environment = Environment(
-        loader=PackageLoader("pemand_abm"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["value_words"] = transcript.value_words
-    environment.filters["outcome_words"] = transcript.outcome_words
-    text = environment.get_template("report.html.j2").render(
+    text = page(
+        "report.html.j2",
+        figures.figures(run.zones, run.demand, run.decisions),
         manifest=run.manifest,
-        css=Markup(
-            resources.files("pemand_abm")
-            .joinpath("templates", "report.css")
-            .read_text(encoding="utf-8")
-        ),
-        plotly=Markup(figures.script()),
-        figures={
-            name: Markup(drawn)
-            for name, drawn in figures.figures(run.zones, run.demand, run.decisions).items()
-        },
         statement=statement(run),
         headlines=headlines(run),
         demand=demand_tables(run.demand),
@@ -177,7 +157,7 @@ def write_report(out: Path) -> Path:
         outcomes=outcome_counts(run.decisions),
         moderator=moderator_words(run.transcripts),
         moderation=moderation_words(run.transcripts),
-        talks=[_talk(r) for r in to_read(run.transcripts)],
+        talks=[talk_of(r) for r in to_read(run.transcripts)],
         talks_held=len(run.transcripts),
         card=run_card(run),
         files=_any_table(run.columns, labels=3),
@@ -185,6 +165,29 @@ def write_report(out: Path) -> Path:
     path = Path(out) / FILE
     write_text(text, path)
     return path
+
+
+def page(template: str, drawn: Mapping[str, str], **values: Any) -> str:
+    """Return a template's HTML with its figures, style and script in it: it fetches nothing."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(
+        loader=PackageLoader("pemand_abm"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["value_words"] = transcript.value_words
+    environment.filters["outcome_words"] = transcript.outcome_words
+    style = resources.files("pemand_abm").joinpath("templates", "report.css")
+    return environment.get_template(template).render(
+        css=Markup(style.read_text(encoding="utf-8")),
+        plotly=Markup(figures.script()),
+        figures={name: Markup(figure) for name, figure in drawn.items()},
+        **values,
+    )
 
 
 # --- words ----------------------------------------------------------------------------------------
@@ -524,7 +527,7 @@ def to_read(records: list[transcript.Record], most: int = 3) -> list[transcript.
     return chosen
 
 
-def _talk(record: transcript.Record) -> dict[str, Any]:
+def talk_of(record: transcript.Record) -> dict[str, Any]:
     """Return a record with every key that the template names."""
     unit = record.get("unit", "")
     turns = [
@@ -551,6 +554,7 @@ def _talk(record: transcript.Record) -> dict[str, Any]:
         "initial",
         "likelihood",
         "drawn",
+        "observed",
         "anchor",
         "constraints",
         "calls",

@@ -114,7 +114,7 @@ class Progress:
         parts = [f"{self.calls}{of} calls"]
         if rate := self.calls_a_minute:
             parts.append(f"{rate:.0f} a minute")
-        if replayed := self._replayed():
+        if replayed := self.replayed:
             parts.append(f"{replayed} from the journal")
         parts.append(f"{self.tokens:,} tokens")
         if left := self.seconds_left:
@@ -153,11 +153,13 @@ class Progress:
     def _print(self, line: str) -> None:
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
-    def _replayed(self) -> int:
+    @property
+    def replayed(self) -> int:
+        """How many of the replies were remembered ones."""
         return getattr(self._model, "replayed", 0)
 
     def _asked(self) -> int:
-        return self.calls - self._replayed()
+        return self.calls - self.replayed
 
 
 def _spoken(seconds: float) -> str:

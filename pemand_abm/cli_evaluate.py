@@ -1,0 +1,322 @@
+"""`pemand evaluate`: methods against surveyed households, ablations, perceptions, cards."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pemand_abm.cli_options import FILE, FOLDER, say
+from pemand_abm.errors import Stopped
+
+if TYPE_CHECKING:
+    from pemand_abm.domains import Domain
+    from pemand_abm.evaluation.methods import Setting
+    from pemand_abm.evaluation.trial import Trial
+    from pemand_abm.models.progress import Progress
+    from pemand_abm.surveys import Survey
+
+MODERATORS = click.Choice(["judge", "advise", "checks", "none"])
+
+
+def model_options(command: Any) -> Any:
+    """Add what every command that asks a model takes."""
+    for option in (
+        click.option("--workers", type=click.IntRange(min=1), help="Replies made at once."),
+        click.option("--base-url", help="The server of an openai model."),
+        click.option(
+            "--model",
+            default="embedded",
+            show_default=True,
+            help="Who answers where a method asks a language model.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def trial_options(command: Any) -> Any:
+    """Add what names the survey and its households.
+
+    The survey is asked for in `Asked`, since a group's own options come before its commands'.
+    """
+    for option in (
+        click.option("--out", type=FOLDER, help="Where to write; outputs/evaluate-SURVEY else."),
+        click.option("--seed", type=int, default=0, show_default=True, help="Seed of all draws."),
+        click.option(
+            "--members",
+            type=click.IntRange(min=1),
+            default=1,
+            show_default=True,
+            help="Only households of so many members and more.",
+        ),
+        click.option(
+            "--households",
+            type=click.IntRange(min=1),
+            help="How many of the test split; all by default.",
+        ),
+        click.option(
+            "--data",
+            type=FOLDER,
+            help="The folder of the survey's files; that of its map by default.",
+        ),
+        click.option(
+            "--survey",
+            default="",
+            help="A survey's name, or the map of your own (docs/surveys.md).",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def talk_options(command: Any) -> Any:
+    """Add what the negotiations of an evaluation depend on."""
+    for option in (
+        click.option(
+            "--anchors",
+            type=FILE,
+            help="A table of anchors (pemand anchors); the shipped one else.",
+        ),
+        click.option(
+            "--journal",
+            type=click.Path(path_type=Path, dir_okay=False),
+            help="The file of replies; journal.sqlite in the output folder by default.",
+        ),
+        click.option(
+            "--moderator",
+            type=MODERATORS,
+            default="advise",
+            show_default=True,
+            help="How the moderator of a negotiation acts (docs/evaluation.md).",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The options of a command that evaluates, as given."""
+
+    survey: str
+    data: Path | None
+    households: int | None
+    members: int
+    seed: int
+    out: Path | None
+    model: str
+    base_url: str | None
+    workers: int | None
+    moderator: str
+    journal: Path | None
+    anchors: Path | None
+
+    def __post_init__(self) -> None:
+        if not self.survey:
+            raise click.UsageError("Missing option '--survey'.")
+
+    def folder(self, what: str) -> Path:
+        """Return the folder to write to."""
+        return self.out or Path("outputs") / f"{what}-{Path(self.survey).stem}"
+
+    def trial(self) -> Trial:
+        """Read the survey and choose its households."""
+        from pemand_abm.evaluation.trial import design_trial
+        from pemand_abm.surveys import read_survey
+
+        say(f"Reading {self.survey}")
+        survey = read_survey(self.survey, self.data)
+        return design_trial(survey, self.households, self.seed, self.members)
+
+    def setting(self, survey: Survey, domain: Domain) -> Setting:
+        """Return what all talks about a survey's households have in common."""
+        from pemand_abm.anchors import read_anchors, shipped_anchors
+        from pemand_abm.evaluation.methods import Setting
+        from pemand_abm.protocols.pemand import PemandSettings
+
+        if self.anchors:
+            table = read_anchors(self.anchors, survey.year, (domain.name,))
+        else:
+            table = shipped_anchors(survey.name, survey.year)
+        return Setting(domain, table, self.seed, PemandSettings(moderator=self.moderator))
+
+
+@contextmanager
+def answering(asked: Asked, out: Path) -> Iterator[Progress]:
+    """Give the model behind a journal, with its progress shown."""
+    from pemand_abm.models import open_model
+    from pemand_abm.models.journal import Journal
+    from pemand_abm.models.progress import Progress
+
+    kept = asked.journal or out / "journal.sqlite"
+    with ExitStack() as stack:
+        wanted = open_model(asked.model, base_url=asked.base_url, workers=asked.workers)
+        if hasattr(wanted, "close"):
+            stack.callback(wanted.close)
+        journal = Journal(wanted, kept)
+        stack.callback(journal.close)
+        try:
+            yield stack.enter_context(Progress(journal))
+        except KeyboardInterrupt:
+            raise Stopped(
+                f"stopped; what was answered is in {kept}. Run the same command again to go on."
+            ) from None
+
+
+@click.group(invoke_without_command=True)
+@trial_options
+@talk_options
+@model_options
+@click.option("--methods", default="gbm", show_default=True, help="Names, parted by commas.")
+@click.option(
+    "--card",
+    is_flag=True,
+    help="Write the level card of this model: whether its negotiations may enter totals.",
+)
+@click.option(
+    "--response",
+    is_flag=True,
+    help="Write the response card too: how its households answer to a dearer fuel.",
+)
+@click.option(
+    "--replicates",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="Repeats of each talk for the response card.",
+)
+@click.pass_context
+def evaluate(
+    context: click.Context,
+    methods: str,
+    card: bool,
+    response: bool,
+    replicates: int,
+    **given: Any,
+) -> None:
+    """Compare methods on households of a survey that none of them was trained on."""
+    if context.invoked_subcommand:
+        return
+    asked = Asked(**given)
+    names = [m.strip() for m in methods.split(",") if m.strip()]
+    if (card or response) and "pemand" not in names:
+        names.append("pemand")
+    wanted = replicates if response else 0 if card else None
+    run_methods(asked, names, "evaluate", wanted)
+
+
+def run_methods(
+    asked: Asked, methods: Sequence[str], what: str, replicates: int | None = None
+) -> None:
+    """Evaluate the methods, write the folder and print the tables.
+
+    With *replicates* the model's cards are made: the level card with 0, the response card too with
+    1 and more.
+    """
+    from pemand_abm.evaluation.cards import (
+        CARDS,
+        card_text,
+        level_card,
+        response,
+        response_card,
+        write_cards,
+    )
+    from pemand_abm.evaluation.page import write_page
+    from pemand_abm.evaluation.results import accuracy_text, cost_text, verdict
+    from pemand_abm.evaluation.run import (
+        asks_a_model,
+        check_methods,
+        evaluate,
+        most_calls,
+        write_evaluation,
+    )
+    from pemand_abm.study import check_writable
+    from pemand_abm.tables import staging
+
+    started, out = time.monotonic(), asked.folder(what)
+    trial = asked.trial()
+    check_methods(methods, trial.survey.target)
+    check_writable(out)
+    with ExitStack() as stack:
+        setting = model = None
+        if asks_a_model(methods):
+            setting, model = (
+                asked.setting(trial.survey, trial.domain),
+                stack.enter_context(answering(asked, out)),
+            )
+            model.expect(most_calls(trial, methods, setting))
+        found = evaluate(trial, methods, setting, model, time.monotonic, say)
+        cards = []
+        if replicates is not None:
+            cards.append(level_card(found))
+        if replicates and setting and model:
+            say(f"Response card: {replicates} replicates of each announcement")
+            told = response(trial, setting, model, replicates)
+            cards.append(response_card(found, told, replicates))
+    with staging(out, "evaluation.yaml", stale=CARDS) as place:
+        write_cards(cards, place)
+        write_page(found, place)
+        write_evaluation(found, place)
+    say(f"Finished in {time.monotonic() - started:.0f} s")
+    click.echo(f"{trial.survey.title}: {trial.how}. Observed and predicted: {trial.survey.unit}.\n")
+    click.echo(accuracy_text(found))
+    if table := cost_text(found.costs):
+        click.echo(f"\nWhat a household took, on average\n\n{table}")
+    click.echo("\n" + "\n".join(verdict(found)))
+    if cards:
+        click.echo(f"\n{card_text(cards)}")
+    click.echo(f"open {out / 'evaluation.html'}; evaluation.md and the tables are beside it")
+
+
+@evaluate.command()
+@trial_options
+@talk_options
+@model_options
+def ablation(**given: Any) -> None:
+    """Leave out one part of PEMAND at a time, on the same households."""
+    from pemand_abm.evaluation.methods import ABLATIONS
+
+    run_methods(Asked(**given), ["pemand", *ABLATIONS], "ablation")
+
+
+@evaluate.command()
+@click.option("--survey", required=True, help="A survey with attitude items (docs/evaluation.md).")
+@click.option("--data", type=FOLDER, help="The folder of the survey's files.")
+@click.option("--persons", type=click.IntRange(min=1), default=40, show_default=True)
+@click.option("--items", default="", help="Items by name, parted by commas; all by default.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of all draws.")
+@click.option("--out", type=FOLDER, help="Where to write; outputs/perceptions-SURVEY else.")
+@talk_options
+@model_options
+def perceptions(persons: int, items: str, **given: Any) -> None:
+    """Ask personas attitude questions that real persons answered, and compare.
+
+    The personas are never told the answers.
+    """
+    from pemand_abm.domains import TRIPS
+    from pemand_abm.evaluation import perceptions as perceiving
+    from pemand_abm.evaluation.probes import probes_of
+    from pemand_abm.study import check_writable
+    from pemand_abm.surveys import read_survey
+    from pemand_abm.tables import staging
+
+    asked = Asked(households=None, members=1, **given)
+    out = asked.folder("perceptions")
+    say(f"Reading {asked.survey}")
+    survey = read_survey(asked.survey, asked.data)
+    probes = probes_of(survey, [i.strip() for i in items.split(",") if i.strip()])
+    setting = asked.setting(survey, TRIPS)
+    check_writable(out)
+    with answering(asked, out) as model:
+        model.expect(perceiving.most_calls(persons, probes, setting.persona))
+        found = perceiving.perceive(survey, probes, persons, setting, model, asked.seed)
+    with staging(out, "perceptions.yaml") as place:
+        perceiving.write_perceptions(found, place)
+    click.echo(perceiving.perceptions_text(found))
+    click.echo(f"open {out / 'perceptions.md'}; the tables are beside it")

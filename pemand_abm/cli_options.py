@@ -1,0 +1,26 @@
+"""What several commands share: types of options, and how a command speaks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+class Folder(click.Path):
+    """A folder's path; an empty text, as of an unset shell variable, is an error."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("the name of the folder is empty", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+FOLDER = Folder(path_type=Path, file_okay=False)
+FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+def say(text: str) -> None:
+    """Tell the user what happens, on standard error."""
+    click.echo(text, err=True)

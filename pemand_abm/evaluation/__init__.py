@@ -1,0 +1,1 @@
+"""Predictions against what surveyed households did: trials, methods, baselines, metrics, tables."""
