@@ -54,14 +54,20 @@ def examine() -> list[Row]:
             for name in KEYS
         ),
         _package(
+            "model vllm: vllm",
             "vllm",
-            "vllm",
-            "only to serve a model on a GPU: pip install vllm in an environment of its own",
+            "only for a GPU: pip install 'pemand-abm[vllm]' in an environment of its own",
         ),
         *(
-            _package(name, name, "only for training: pip install 'pemand-abm[train]'")
-            for name in ("torch", "transformers", "peft")
+            _package(
+                f"model transformers: {name}",
+                name,
+                "only for training and model folders: pip install 'pemand-abm[train]'",
+            )
+            for name in ("torch", "transformers")
         ),
+        _package("model transformers: xgrammar", "xgrammar", "holds replies: pip install xgrammar"),
+        _package("peft", "peft", "only for training and adapters: pip install peft"),
     ]
 
 

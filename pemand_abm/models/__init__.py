@@ -33,12 +33,14 @@ def open_model(
     ----------
     name : str
         ``embedded`` (or ``llamacpp``, with ``llamacpp:FILE.gguf`` for other weights), ``scripted``,
-        ``openai:NAME``, or ``BACKEND:NAME`` of an installed plug-in.
+        ``openai:NAME``, ``vllm:FOLDER``, ``transformers:FOLDER`` (each with ``+ADAPTER_FOLDER``
+        where there is one), or ``BACKEND:NAME`` of an installed plug-in.
     base_url : str, optional
         The server, for backends that ask one: ``http://127.0.0.1:8000/v1``.
     workers : int, optional
         How many replies are made at once: cores for the embedded model (all by default), requests
-        under way for a server (8 by default). Never changes a reply in exact mode.
+        under way for a server (8 by default), requests in one batch for vLLM (64) and transformers
+        (16). Never changes a reply in exact mode.
     exact : bool
         Whether the embedded model's replies must not depend on order or number of workers.
 
@@ -87,6 +89,28 @@ def open_scripted(*, model: str, base_url: str | None, workers: int | None, exac
     if model:
         raise ModelError(f"scripted takes no name after the colon, found {model!r}")
     return Scripted()
+
+
+def open_vllm(*, model: str, base_url: str | None, workers: int | None, exact: bool) -> Model:
+    """Open a model folder or a name on Hugging Face's hub with vLLM, *workers* requests a batch."""
+    from pemand_abm.models.checkpoint import find_checkpoint
+    from pemand_abm.models.vllm import IN_ONE_BATCH, Vllm
+
+    _needs_no_server("vllm", base_url)
+    Vllm.require()
+    return Vllm(find_checkpoint("vllm", model), workers or IN_ONE_BATCH)
+
+
+def open_transformers(
+    *, model: str, base_url: str | None, workers: int | None, exact: bool
+) -> Model:
+    """Open the same with Hugging Face transformers, *workers* requests a batch."""
+    from pemand_abm.models.checkpoint import find_checkpoint
+    from pemand_abm.models.transformers import IN_ONE_BATCH, Transformers
+
+    _needs_no_server("transformers", base_url)
+    Transformers.require()
+    return Transformers(find_checkpoint("transformers", model), workers or IN_ONE_BATCH)
 
 
 def spread(
@@ -143,6 +167,8 @@ BUILT_IN: dict[str, Callable[..., Model]] = {
     "llamacpp": open_embedded,
     "openai": open_openai,
     "scripted": open_scripted,
+    "transformers": open_transformers,
+    "vllm": open_vllm,
 }
 """The backends of this package, known to a source tree that is not installed too."""
 

@@ -1,0 +1,162 @@
+"""A model folder in Hugging Face's format and the adapter that may stand on it: read, not run.
+
+What the backends `vllm` and `transformers` have in common: which files a name stands for, what of
+them enters the journal's key, and how a request becomes the tokens of a prompt.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pemand_abm.dialogue import Request
+from pemand_abm.errors import ModelError
+from pemand_abm.models.weights import checksum
+
+# No pickles (*.bin): they can hold code.
+FILES = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja")
+MOST_CONTEXT = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The files of one model.
+
+    `name` is what the journal calls it: the folder's name, or the name on the hub; the path to it
+    does not matter. `context` is in tokens of prompt and reply together.
+    """
+
+    name: str
+    folder: Path
+    context: int
+    adapter: Path | None = None
+
+    @property
+    def identity(self) -> dict[str, str | int | float | bool]:
+        """What replies depend on here: names, and a SHA-256 over all files (about 1 s a GB)."""
+        known: dict[str, str | int | float | bool] = {
+            "model": self.name,
+            "weights_sha256": fingerprint(self.folder),
+            "context": self.context,
+        }
+        if self.adapter is not None:
+            known |= {
+                "adapter": self.adapter.name,
+                "adapter_sha256": fingerprint(self.adapter),
+            }
+        return known
+
+    def prompt(self, tokenizer: Any, request: Request) -> list[int]:
+        """Return the prompt's tokens, in the form of the model's own chat template.
+
+        Raises
+        ------
+        ModelError
+            If prompt and reply do not fit the context (nothing is ever cut), or the model has no
+            template that takes a system and a user message.
+        """
+        try:
+            tokens = tokenizer.apply_chat_template(
+                request.messages,
+                add_generation_prompt=True,
+                return_dict=False,
+                # Templates that know no such switch ignore it. Thoughts would fill the reply.
+                enable_thinking=False,
+            )
+        except Exception as fault:
+            raise ModelError(
+                f"the chat template of {self.name} does not take the messages of {who(request)}: "
+                f"{fault}; take an instruction-tuned model whose template takes a system message"
+            ) from fault
+        if len(tokens) + request.max_tokens > self.context:
+            raise ModelError(
+                f"the prompt of {who(request)} has {len(tokens)} tokens and wants "
+                f"{request.max_tokens} more for the reply, over the context of {self.context}: "
+                "shorten the prompt, or take a model with a larger context"
+            )
+        return tokens
+
+
+def find_checkpoint(backend: str, name: str, most_context: int = MOST_CONTEXT) -> Checkpoint:
+    """Return the files of *name*: ``FOLDER``, ``FOLDER+ADAPTER``, or a name on Hugging Face's hub.
+
+    A name on the hub is looked up in the hub's cache and downloaded where it is lacking.
+
+    Raises
+    ------
+    ModelError
+        If there are no such files, or they are no model or adapter in safetensors.
+    """
+    if not name:
+        raise ModelError(
+            f"{backend} needs a model: --model {backend}:FOLDER "
+            "(python -m pemand_abm.models.dequantize FOLDER makes one of the embedded model)"
+        )
+    model, _, adapter = (name, "", "") if Path(name).expanduser().is_dir() else name.partition("+")
+    folder = Path(model).expanduser()
+    if folder.is_dir():
+        called = folder.resolve().name
+    elif folder.is_absolute() or model.startswith((".", "~")) or model.count("/") > 1:
+        raise ModelError(f"{backend}: no model folder at {folder}")
+    else:
+        folder, called = _downloaded(backend, model), model
+    config = _settings(folder, "config.json", "a model")
+    return Checkpoint(called, folder, _context(config, most_context), _adapter(adapter))
+
+
+def fingerprint(folder: Path) -> str:
+    """Return one SHA-256 over the names, sizes and contents of a model folder's files."""
+    total = hashlib.sha256()
+    for path in sorted({path for pattern in FILES for path in folder.glob(pattern)}):
+        total.update(f"{path.name} {path.stat().st_size} {checksum(path)}\n".encode())
+    return total.hexdigest()
+
+
+def adapter_rank(adapter: Path) -> int:
+    """Return the rank of a LoRA adapter."""
+    return int(_settings(adapter, "adapter_config.json", "a LoRA adapter").get("r", 0))
+
+
+def who(request: Request) -> str:
+    """Return who asks, for an error."""
+    return ", ".join(request.label) or "a request"
+
+
+def _adapter(name: str) -> Path | None:
+    if not name:
+        return None
+    folder = Path(name).expanduser()
+    _settings(folder, "adapter_config.json", "a LoRA adapter")
+    return folder.resolve()
+
+
+def _settings(folder: Path, file: str, what: str) -> dict[str, Any]:
+    try:
+        settings = json.loads((folder / file).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as fault:
+        raise ModelError(f"{folder} is not {what}: no readable {file} ({fault})") from fault
+    if next(folder.glob("*.safetensors"), None) is None:
+        raise ModelError(f"{folder} is not {what}: it holds no *.safetensors")
+    return settings
+
+
+def _context(config: dict[str, Any], most: int) -> int:
+    """Return the context: the model's own, at most *most*, since long ones cost memory."""
+    text = config.get("text_config") or config
+    return min(most, int(text.get("max_position_embeddings") or most))
+
+
+def _downloaded(backend: str, name: str) -> Path:
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=list(FILES)))
+    except (OSError, ValueError) as fault:
+        reason = str(fault).strip().splitlines()[0] if str(fault).strip() else type(fault).__name__
+        raise ModelError(
+            f"{backend}: there is no folder {name}, and Hugging Face's hub does not give a model "
+            f"of that name: {reason}"
+        ) from fault
