@@ -155,7 +155,12 @@ def _joined(values: pd.Series, top: int) -> pd.Series:
             group = group.where(group != value, group[group > value].min())
     if (group == group.max()).sum() < FEWEST and group.nunique() > 1:
         group = group.where(group != group.max(), group[group < group.max()].max())
-    return group.map(lambda v: f"{values[group == v].min():g}-{values[group == v].max():g}")
+    ends = values.groupby(group).agg(["min", "max"])
+    names = {
+        v: f"{low:g}" if low == high else f"{low:g} to {high:g}"
+        for v, (low, high) in zip(ends.index, ends.to_numpy(), strict=True)
+    }
+    return group.map(names)
 
 
 def _bias(what: str, part: pd.DataFrame, most: float, seed: int) -> Criterion:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from pemand_abm.evaluation.answers import COUNTED
@@ -72,17 +71,30 @@ def _choices(observed: pd.Series, told: pd.DataFrame, weights: pd.Series) -> dic
     return choice_metrics(observed, told["predicted"], score, weights)
 
 
-def cost_table(answers: pd.DataFrame, seconds: Mapping[str, float | None]) -> pd.DataFrame:
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a method took here: wall seconds, and the calls that the model was really asked.
+
+    The others a journal remembered, from before or from households of the same facts.
+    """
+
+    seconds: float
+    asked: int
+
+
+def cost_table(answers: pd.DataFrame, spent: Mapping[str, Spent]) -> pd.DataFrame:
     """Return what each method that asks a model takes a household, means over all of them.
 
-    `seconds` are wall seconds a household, NaN where some replies came from the journal.
+    `asked` are the calls that the model was really asked here, `seconds` the wall seconds that
+    these took; NaN where all were remembered.
     """
-    asked = answers[answers["method"].isin(list(BY_MODEL))]
-    columns = [c for c in (*COUNTED, *COSTS) if c in asked.columns]
-    table = asked.groupby("method", sort=False)[columns].mean()
-    homes = asked.groupby("method", sort=False).size()
-    spent = pd.Series({m: np.nan if s is None else s for m, s in seconds.items()}, dtype=float)
-    return table.assign(seconds=spent.reindex(table.index) / homes)
+    told = answers[answers["method"].isin(list(BY_MODEL))]
+    columns = [c for c in (*COUNTED, *COSTS) if c in told.columns]
+    table = told.groupby("method", sort=False)[columns].mean()
+    homes = told.groupby("method", sort=False).size()
+    asked = pd.Series({m: s.asked for m, s in spent.items()}, dtype=float).reindex(table.index)
+    seconds = pd.Series({m: s.seconds for m, s in spent.items()}, dtype=float).reindex(table.index)
+    return table.assign(asked=asked / homes, seconds=(seconds / homes).where(asked > 0))
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -154,8 +166,8 @@ def accuracy_rows(evaluation: Evaluation) -> Rows:
         "n",
         "undecided",
         "error rate [95 %]" if moved else "MAE [95 %]",
+        f"less {evaluation.reference}'s [95 %]",
         *(title for title, _, _ in columns),
-        f"difference to {evaluation.reference} [95 %]",
     ]
     rows = []
     for method, row in zip(table.index, table.to_dict("records"), strict=True):
@@ -166,8 +178,8 @@ def accuracy_rows(evaluation: Evaluation) -> Rows:
                 f"{int(row['n']):,}",
                 f"{int(row['undecided']):,}",
                 _interval(row, "error", ""),
-                *(number(row.get(key), digits) for _, key, digits in columns),
                 gap,
+                *(number(row.get(key), digits) for _, key, digits in columns),
             ]
         )
     return header, rows
@@ -191,6 +203,7 @@ def cost_rows(costs: pd.DataFrame) -> Rows:
         "persona calls",
         "tokens in",
         "tokens out",
+        "asked now",
         "seconds",
         "rounds",
         "skips",
@@ -204,6 +217,7 @@ def cost_rows(costs: pd.DataFrame) -> Rows:
             number(row["persona_calls"]),
             number(row["prompt_tokens"], 0),
             number(row["completion_tokens"], 0),
+            number(row["asked"]),
             number(row["seconds"]),
             *(number(row[key]) for key in COUNTED),
         ]

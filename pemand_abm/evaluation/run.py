@@ -18,7 +18,7 @@ from pemand_abm.evaluation import answers as answering
 from pemand_abm.evaluation import methods
 from pemand_abm.evaluation.baselines import CHOICES, COUNTS
 from pemand_abm.evaluation.methods import BY_MODEL, Setting, Told
-from pemand_abm.evaluation.results import Evaluation, accuracy_table, cost_table
+from pemand_abm.evaluation.results import Evaluation, Spent, accuracy_table, cost_table
 from pemand_abm.evaluation.trial import Trial
 from pemand_abm.prompting import prompts_sha256
 from pemand_abm.settings import suggestion
@@ -69,7 +69,7 @@ def evaluate(
     check_methods(names, trial.survey.target)
     parts: list[pd.DataFrame] = []
     talks: list[dict] = []
-    seconds: dict[str, float | None] = {}
+    spent: dict[str, Spent] = {}
     notes: list[str] = []
     for name in names:
         say(f"{name}: {len(trial.chosen):,} households")
@@ -84,17 +84,18 @@ def evaluate(
         def hear(told: Told, name: str = name) -> None:
             talks.append(_record(name, told, trial))
 
-        parts.append(answering.by_model(name, trial, setting, model, hear))
-        # Replies out of the journal take no time, so a time with them in it would say nothing.
-        fresh = getattr(model, "replayed", 0) == replayed
-        seconds[name] = clock() - started if fresh else None
+        table = answering.by_model(name, trial, setting, model, hear)
+        parts.append(table)
+        remembered = getattr(model, "replayed", 0) - replayed
+        calls = int(table["calls"].sum() + table["persona_calls"].sum())
+        spent[name] = Spent(clock() - started, calls - remembered)
     answers = pd.concat(parts).join(trial.chosen[["observed", "hhsize"]])
     reference = next((m for m in ("gbm", "logistic") if m in names), names[0])
     return Evaluation(
         trial,
         answers,
         accuracy_table(trial, answers, reference),
-        cost_table(answers, seconds),
+        cost_table(answers, spent),
         talks,
         reference,
         manifest_of(trial, names, setting, model) | {"notes": notes},

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import yaml
 
+from pemand_abm.errors import PemandError
 from pemand_abm.surveys import Survey, read_survey
 from pemand_abm.tables import staging, write_csv, write_parquet, write_text
 
@@ -13,7 +14,13 @@ OWN = ("household_id", "inferred", "weekday")  # What reading adds is not read a
 
 
 def import_survey(survey_map: Path, out: Path, data: Path | None = None) -> Survey:
-    """Read a survey through a planner's map and write it as `write_survey` does."""
+    """Read a survey through a planner's map and write it as `write_survey` does.
+
+    Raises PemandError where *out* is the folder of the map or of the files, which it would replace.
+    """
+    read_from = {survey_map.parent.resolve(), *([data.resolve()] if data else [])}
+    if out.resolve() in read_from:
+        raise PemandError(f"--out {out}: the survey's own files lie there; name another folder")
     survey = read_survey(survey_map, data)
     write_survey(survey, out, survey_map.name)
     return survey

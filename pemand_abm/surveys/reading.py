@@ -15,7 +15,16 @@ from pemand_abm.errors import TableError, listed
 from pemand_abm.ids import are_whole, as_text, some
 from pemand_abm.settings import suggestion
 from pemand_abm.surveys import Features, Survey
-from pemand_abm.surveys.maps import NUMBERS, Code, Column, Instead, SurveyMap, Table, map_of
+from pemand_abm.surveys.maps import (
+    CANONICAL,
+    NUMBERS,
+    Code,
+    Column,
+    Instead,
+    SurveyMap,
+    Table,
+    map_of,
+)
 
 WHOLE = ("hhsize", "num_workers", "auto_ownership", "children", "age_of_head")
 CRITICAL = ("hhsize", "weight", "trips", "moved", "age", "auto_ownership")
@@ -316,6 +325,8 @@ def _canonical(
         }
     else:
         made = {key: _mapped(source, column, silent)}
+    if key not in CANONICAL["households"] | CANONICAL["persons"]:
+        return made
     unlisted = made[key].isna() & ~silent
     names = ", ".join(sorted(map(str, source[unlisted].unique()))[:5])
     raw.drop(file, f"untold: {key}: the map does not list {column.source} {names}", unlisted.sum())
