@@ -233,7 +233,6 @@ def run_methods(
         asks_a_model,
         check_methods,
         evaluate,
-        most_calls,
         write_evaluation,
     )
     from pemand_abm.study import check_writable
@@ -250,7 +249,6 @@ def run_methods(
                 asked.setting(trial.survey, trial.domain),
                 stack.enter_context(answering(asked, out)),
             )
-            model.expect(most_calls(trial, methods, setting))
         found = evaluate(trial, methods, setting, model, time.monotonic, say)
         cards = []
         if replicates is not None:

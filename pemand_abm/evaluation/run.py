@@ -71,7 +71,8 @@ def evaluate(
     talks: list[dict] = []
     spent: dict[str, Spent] = {}
     notes: list[str] = []
-    for name in names:
+    for place, name in enumerate(names):
+        _expect(model, trial, names[place:], setting)
         say(f"{name}: {len(trial.chosen):,} households")
         if name not in BY_MODEL:
             table, known = answering.learned(name, trial)
@@ -89,6 +90,7 @@ def evaluate(
         remembered = getattr(model, "replayed", 0) - replayed
         calls = int(table["calls"].sum() + table["persona_calls"].sum())
         spent[name] = Spent(clock() - started, calls - remembered)
+    _expect(model, trial, [], setting)
     answers = pd.concat(parts).join(trial.chosen[["observed", "hhsize"]])
     reference = next((m for m in ("gbm", "logistic") if m in names), names[0])
     return Evaluation(
@@ -100,6 +102,14 @@ def evaluate(
         reference,
         manifest_of(trial, names, setting, model) | {"notes": notes},
     )
+
+
+def _expect(
+    model: Model | None, trial: Trial, left: Sequence[str], setting: Setting | None
+) -> None:
+    """Tell a display of progress what may still come: few talks take the most that they can."""
+    if setting is not None and hasattr(model, "expect"):
+        model.expect(model.calls + most_calls(trial, left, setting))  # type: ignore[union-attr]
 
 
 def _record(name: str, told: Told, trial: Trial) -> dict:
