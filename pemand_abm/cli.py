@@ -236,8 +236,8 @@ def report(run: Path) -> None:
 
 @main.command()
 @click.argument("run", type=FOLDER)
-@click.argument("household", type=int, required=False)
-def transcript(run: Path, household: int | None) -> None:
+@click.argument("household", required=False)
+def transcript(run: Path, household: str | None) -> None:
     """Print what the members of HOUSEHOLD said in the folder RUN.
 
     Without HOUSEHOLD, the longest talk.

@@ -222,6 +222,7 @@ def run_methods(
     from pemand_abm.evaluation.cards import (
         CARDS,
         card_text,
+        check_has_cards,
         level_card,
         response,
         response_card,
@@ -241,6 +242,8 @@ def run_methods(
     started, out = time.monotonic(), asked.folder(what)
     trial = asked.trial()
     check_methods(methods, trial.survey.target)
+    if replicates is not None:
+        check_has_cards(trial)
     check_writable(out)
     with ExitStack() as stack:
         setting = model = None

@@ -32,7 +32,8 @@ class Stopped(PemandError):
 
 
 def listed(problems: list[str], of: str) -> str:
-    """Return one message that lists every problem of one file."""
+    """Return one message that lists every problem of one file, each once."""
+    problems = list(dict.fromkeys(problems))
     if len(problems) == 1:
         return f"{of}: {problems[0]}"
     return f"{of}: {len(problems)} problems\n" + "\n".join(f"  - {p}" for p in problems)

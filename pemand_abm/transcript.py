@@ -148,7 +148,7 @@ def scores_words(turn: Record) -> str:
     return ". ".join(str(part) for part in (scores, remark) if part)
 
 
-def print_transcript(run: Path, household_id: int | str | None, console: Console) -> None:
+def print_transcript(run: Path, household_id: str | None, console: Console) -> None:
     """Print one household's negotiations.
 
     Without a household, print the longest talk of several speakers and list the others.

@@ -390,10 +390,10 @@ def test_every_fault_of_a_table_is_named_at_once(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "year"), [("nhts2017", 2017), ("nhts2022", 2022), ("psrc2023", 2023)]
+    "name", ["nhts2017", "nhts2022", "psrc2017", "psrc2019", "psrc2021", "psrc2023"]
 )
-def test_shipped_anchors_are_of_earlier_years_and_of_no_thin_cell(name, year):
-    table = anchors.shipped_anchors(name, year)
+def test_shipped_anchors_are_of_earlier_years_and_of_no_thin_cell(name):
+    table = anchors.shipped_anchors(name, int(name[4:]))
     held = [table.household_trips(s, v) for s in range(1, 6) for v in range(4)]
     held += [
         table.member_trips(age, works) for age in range(5, 99) for works in (True, False, None)
@@ -405,8 +405,13 @@ def test_shipped_anchors_are_of_earlier_years_and_of_no_thin_cell(name, year):
 
 
 def test_a_survey_without_shipped_anchors_says_how_to_make_them():
-    with pytest.raises(TableError, match=r"pemand anchors psrc2019"):
-        anchors.shipped_anchors("psrc2019", 2019)
+    with pytest.raises(TableError, match=r"pemand anchors nhts2001"):
+        anchors.shipped_anchors("nhts2001", 2001)
+
+
+def test_every_survey_with_earlier_cycles_has_its_anchors_shipped():
+    folder = Path(anchors.__file__).parent / "anchor_tables"
+    assert {f.stem for f in folder.glob("*.csv")} == set(anchoring.SOURCES)
 
 
 @with_surveys

@@ -265,6 +265,15 @@ def test_the_announcement_reaches_the_members_and_only_under_its_dose(table):
     assert sum("fuel" not in user and "lettering" not in user for user in said) > 0
 
 
+def test_a_card_of_moves_is_refused_before_anything_is_asked(tmp_path):
+    homes = survey_of(80, target="moved")
+    write_survey(homes, tmp_path / "mine", "a test")
+    arguments = ["--survey", str(tmp_path / "mine"), "--card", "--model", "scripted"]
+    ran = CliRunner().invoke(main, ["evaluate", *arguments, "--out", str(tmp_path / "out")])
+    assert ran.exit_code == 1 and "cards are defined for trips" in ran.output
+    assert not (tmp_path / "out").exists()
+
+
 def test_the_command_writes_what_it_prints(tmp_path):
     survey = survey_of(80, text_ids=True)
     folder = tmp_path / "mine"

@@ -86,7 +86,7 @@ class Card:
 def level_card(evaluation: Evaluation) -> Card:
     """Return the level card of the `pemand` method of an evaluation of trips."""
     trial = evaluation.trial
-    _only_trips(trial)
+    check_has_cards(trial)
     told = evaluation.answers[evaluation.answers["method"] == "pemand"].reindex(trial.chosen.index)
     decided = trial.chosen.assign(predicted=told["predicted"])
     undecided = int(decided["predicted"].isna().sum())
@@ -134,7 +134,8 @@ def level_card(evaluation: Evaluation) -> Card:
     return Card("level", _about(evaluation), tuple(criteria), figures)
 
 
-def _only_trips(trial: Trial) -> None:
+def check_has_cards(trial: Trial) -> None:
+    """Fail where no card is defined for what the survey's households decided."""
     if trial.survey.target != "trips":
         raise SettingsError(
             f"{trial.survey.name}: cards are defined for trips, not for {trial.survey.target}"
@@ -219,7 +220,7 @@ def response(
         By announcement (`none`, `0`, `10`, `25`, `50`, `placebo`): trips by household and
         replicate, NaN where undecided.
     """
-    _only_trips(trial)
+    check_has_cards(trial)
     notices = {"none": "", PLACEBO: phrase("notice_placebo")}
     notices |= {str(dose): phrase("notice_fuel", percent=dose) for dose in DOSES}
     return {

@@ -128,7 +128,8 @@ def _opened(given: SurveyMap, folder: Path) -> Raw:
     homes, *persons = (stacked(t.files, _named(t)) for t in tables)
     others = {key: stacked(extra.files) for key, extra in given.others.items()}
     if faults:
-        raise TableError(faults[0] if len(faults) == 1 else listed(faults, given.survey))
+        one = len(set(faults)) == 1
+        raise TableError(faults[0] if one else listed(faults, given.survey))
     return Raw(homes, persons[0] if persons else None, others)
 
 
