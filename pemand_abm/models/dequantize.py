@@ -1,6 +1,7 @@
 """Turn the embedded model's weights into a model folder for transformers, vLLM and training.
 
-``python -m pemand_abm.models.dequantize FOLDER``, with `torch`, `transformers` and `gguf`.
+``python -m pemand_abm.models.dequantize FOLDER``, with `torch`, `transformers`, `gguf` and
+`accelerate`.
 
 What comes out is the 4-bit model (Q4_1) written as bfloat16 numbers, not Hugging Face's original
 weights: what quantization rounded away does not come back.
@@ -34,7 +35,9 @@ def dequantize(folder: Path) -> Path:
         If a package is missing, the weights cannot be had, or the folder exists.
     """
     folder = Path(folder).expanduser()
-    missing = [name for name in ("torch", "transformers", "gguf") if find_spec(name) is None]
+    missing = [
+        name for name in ("torch", "transformers", "gguf", "accelerate") if find_spec(name) is None
+    ]
     if missing:
         names = " ".join(missing)
         raise ModelError(f"dequantizing needs packages that are missing: pip install {names}")
