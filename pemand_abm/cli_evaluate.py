@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -125,6 +125,10 @@ class Asked:
         """Return the folder to write to."""
         return self.out or Path("outputs") / f"{what}-{Path(self.survey).stem}"
 
+    def answering(self, out: Path) -> AbstractContextManager[Progress]:
+        """Give the model behind a journal, with its progress shown."""
+        return answering(self.model, self.base_url, self.workers, self.journal, out)
+
     def trial(self) -> Trial:
         """Read the survey and choose its households."""
         from pemand_abm.evaluation.trial import design_trial
@@ -148,15 +152,17 @@ class Asked:
 
 
 @contextmanager
-def answering(asked: Asked, out: Path) -> Iterator[Progress]:
+def answering(
+    model: str, base_url: str | None, workers: int | None, journal_file: Path | None, out: Path
+) -> Iterator[Progress]:
     """Give the model behind a journal, with its progress shown."""
     from pemand_abm.models import open_model
     from pemand_abm.models.journal import Journal
     from pemand_abm.models.progress import Progress
 
-    kept = asked.journal or out / "journal.sqlite"
+    kept = journal_file or out / "journal.sqlite"
     with ExitStack() as stack:
-        wanted = open_model(asked.model, base_url=asked.base_url, workers=asked.workers)
+        wanted = open_model(model, base_url=base_url, workers=workers)
         if hasattr(wanted, "close"):
             stack.callback(wanted.close)
         journal = Journal(wanted, kept)
@@ -250,7 +256,7 @@ def run_methods(
         if asks_a_model(methods):
             setting, model = (
                 asked.setting(trial.survey, trial.domain),
-                stack.enter_context(answering(asked, out)),
+                stack.enter_context(asked.answering(out)),
             )
         found = evaluate(trial, methods, setting, model, time.monotonic, say)
         cards = []
@@ -314,10 +320,104 @@ def perceptions(persons: int, items: str, **given: Any) -> None:
     probes = probes_of(survey, [i.strip() for i in items.split(",") if i.strip()])
     setting = asked.setting(survey, TRIPS)
     check_writable(out)
-    with answering(asked, out) as model:
+    with asked.answering(out) as model:
         model.expect(perceiving.most_calls(persons, probes, setting.persona))
         found = perceiving.perceive(survey, probes, persons, setting, model, asked.seed)
     with staging(out, "perceptions.yaml") as place:
         perceiving.write_perceptions(found, place)
     click.echo(perceiving.perceptions_text(found))
     click.echo(f"open {out / 'perceptions.md'}; the tables are beside it")
+
+
+@evaluate.command(name="mind")
+@click.option("--scenarios", type=click.IntRange(min=1), default=201, show_default=True)
+@click.option(
+    "--from",
+    "given",
+    type=FILE,
+    help="Negotiate the scenarios of this file (scenarios.jsonl) instead of making some.",
+)
+@click.option("--variants", default="base,tone,appraisal,mind", show_default=True)
+@click.option(
+    "--survey-by",
+    type=click.Choice(["rule", "model"]),
+    default="rule",
+    show_default=True,
+    help="Who answers the survey of wishes: a stated rule, or the model.",
+)
+@click.option(
+    "--items",
+    type=click.IntRange(1, 20),
+    default=3,
+    show_default=True,
+    help="How many soft conflicts of a scenario are negotiated, what matters most first.",
+)
+@click.option("--trips", type=FILE, help="Your own journeys (JSONL); TravelPlanner's else.")
+@click.option("--travellers", type=FILE, help="Your own travellers (CSV); drawn ones else.")
+@click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True)
+@click.option(
+    "--quorum",
+    type=click.FloatRange(0.5, 1),
+    default=0.75,
+    show_default=True,
+    help="Share to agree.",
+)
+@click.option("--judge/--no-judge", default=True, help="Let the model compare base and mind.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of all draws.")
+@click.option("--out", type=FOLDER, help="Where to write; outputs/mind else.")
+@click.option(
+    "--journal",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The file of replies; journal.sqlite in the output folder by default.",
+)
+@model_options
+def mind_command(
+    scenarios: int,
+    given: Path | None,
+    variants: str,
+    survey_by: str,
+    items: int,
+    trips: Path | None,
+    travellers: Path | None,
+    rounds: int,
+    quorum: float,
+    judge: bool,
+    seed: int,
+    out: Path | None,
+    **rest: Any,
+) -> None:
+    """Let groups of travellers settle plans by MIND and its variants, and compare them."""
+    from pemand_abm.evaluation import mind as evaluating
+    from pemand_abm.evaluation.travellers import (
+        make_scenarios,
+        read_journeys,
+        read_scenarios,
+        read_travellers,
+    )
+    from pemand_abm.protocols.mind import MindSettings
+    from pemand_abm.study import check_writable
+    from pemand_abm.tables import staging
+
+    started, out = time.monotonic(), out or Path("outputs/mind")
+    names = [v.strip() for v in variants.split(",") if v.strip()]
+    evaluating.check_variants(names)
+    judge = judge and {"base", "mind"} <= set(names)
+    settings = MindSettings(max_rounds=rounds, quorum=quorum)
+    made = read_scenarios(given) if given else None
+    people = read_travellers(travellers) if travellers else None
+    journeys = read_journeys(trips)
+    check_writable(out)
+    with answering(rest["model"], rest["base_url"], rest["workers"], rest["journal"], out) as model:
+        if made is None:
+            say(f"Making {scenarios} scenarios, wishes by {survey_by}")
+            asked = model if survey_by == "model" else None
+            made = make_scenarios(scenarios, seed, items, people, journeys, asked, settings)
+        model.expect(model.calls + evaluating.most_calls(made, names, settings, judge))
+        found = evaluating.evaluate_mind(
+            made, names, settings, model, seed, judge, say, "file" if given else survey_by
+        )
+    with staging(out, "mind.yaml") as place:
+        evaluating.write_mind(found, place)
+    say(f"Finished in {time.monotonic() - started:.0f} s")
+    click.echo(evaluating.mind_text(found))
+    click.echo(f"open {out / 'mind.html'}; mind.md, scenarios.jsonl and the tables are beside it")

@@ -35,16 +35,20 @@ MEASURES = {
     "vacant_dwellings": ("Vacant dwellings", "dwellings at the end of the run"),
 }
 MOST_TRIPS = 20
+MOST_FLOWS = 60
 # The colour of zones without a value.
 EMPTY = "#e6e6e6"
 
 
-def figures(zones: GeoDataFrame, demand: pd.DataFrame, decisions: pd.DataFrame) -> dict[str, str]:
+def figures(
+    zones: GeoDataFrame, demand: pd.DataFrame, decisions: pd.DataFrame, flows: pd.DataFrame
+) -> dict[str, str]:
     """Return the figures of the report as HTML by name; they need `script` in the same page."""
     drawn = {
         "map": zone_map(zones),
         "purposes": purpose_bars(demand),
         "distribution": trip_histogram(decisions),
+        "flows": flow_map(zones, flows),
     }
     return {name: as_html(figure, name) for name, figure in drawn.items()}
 
@@ -60,7 +64,9 @@ def as_html(figure: Figure, name: str) -> str:
     """Return a figure as a part of a page that has `script`."""
     # Only buttons that act on the page itself: plotly's defaults hold one that would send the
     # figure to a server.
-    buttons = [["zoomIn2d", "zoomOut2d", "resetScale2d", "toImage"]] if name == "map" else []
+    buttons = (
+        [["zoomIn2d", "zoomOut2d", "resetScale2d", "toImage"]] if name in ("map", "flows") else []
+    )
     config = {
         "displaylogo": False,
         "responsive": True,
@@ -125,6 +131,59 @@ def zone_map(zones: GeoDataFrame) -> Figure:
         yaxis={**hidden, "scaleanchor": "x", "scaleratio": _stretch(zones)},
     )
     return figure.update_layout(margin={"t": 56})
+
+
+def flow_map(zones: GeoDataFrame, flows: pd.DataFrame) -> Figure:
+    """Return a map of the largest flows of moves between two zones, as lines by their width.
+
+    *flows*: `from_zone`, `to_zone`, `moves`, most first. A flow leaves the middle of its zone to
+    the right of the straight line, so that the two ways between a pair lie side by side.
+    """
+    import plotly.graph_objects as go
+
+    shapes = [
+        go.Scatter(
+            x=x,
+            y=y,
+            mode="lines",
+            fill="toself",
+            hoveron="fills",
+            line={"color": "white", "width": 0.8},
+            fillcolor="#dde4ea",
+            text=f"Zone {html.escape(str(zone))}",
+        )
+        for (x, y), zone in zip(_outlines(zones), zones.index, strict=True)
+    ]
+    places = zones.geometry.representative_point()
+    at = {str(z): (p.x, p.y) for z, p in zip(zones.index, places, strict=True)}
+    shown = flows.head(MOST_FLOWS)
+    most = float(shown["moves"].max()) if len(shown) else 1.0
+    lines = []
+    for start, end, moves in shown.itertuples(index=False):
+        (x0, y0), (x1, y1) = at[str(start)], at[str(end)]
+        bend = ((x0 + x1) / 2 + 0.12 * (y1 - y0), (y0 + y1) / 2 - 0.12 * (x1 - x0))
+        told = f"{html.escape(str(start))} to {html.escape(str(end))}: {moves:,} moves"
+        lines.append(
+            go.Scatter(
+                x=[x0, bend[0], x1],
+                y=[y0, bend[1], y1],
+                mode="lines",
+                line={
+                    "color": "rgba(37, 90, 125, 0.55)",
+                    "width": 0.8 + 7 * moves / most,
+                    "shape": "spline",
+                },
+                text=[told] * 3,
+            )
+        )
+    figure = go.Figure([*shapes, *lines])
+    figure.update_traces(hoverinfo="text")
+    hidden = {"visible": False, "showgrid": False, "zeroline": False}
+    return figure.update_layout(
+        _layout(560, showlegend=False, dragmode="pan"),
+        xaxis=hidden,
+        yaxis={**hidden, "scaleanchor": "x", "scaleratio": _stretch(zones)},
+    )
 
 
 def _look(zones: GeoDataFrame, measure: str) -> dict[str, list[Any]]:

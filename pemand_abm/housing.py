@@ -58,10 +58,11 @@ def preferred_zones(
     minutes: np.ndarray,
     settings: HousingSettings,
     seed: int,
+    terms: np.ndarray | float = 0.0,
 ) -> np.ndarray:
     """Return each mover's best zones, best first, as positions in *zones*.
 
-    Int array (movers, considered).
+    Int array (movers, considered). *terms* is added to the utility: what agreed terms are worth.
 
     *movers*: index household_id, `home_zone_id`, `income`. *zones*: index zone_id, `dwellings`,
     `median_income`. *minutes*: (zones, zones).
@@ -75,6 +76,7 @@ def preferred_zones(
         size
         + settings.per_minute * minutes[home]
         + settings.per_income * np.abs(income - reference)
+        + terms
     )
     noise = np.column_stack(
         [keys.uniforms(movers.index, seed, "home", str(zone)) for zone in zones.index]

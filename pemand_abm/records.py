@@ -16,6 +16,7 @@ import pandas as pd
 import yaml
 
 from pemand_abm import __version__
+from pemand_abm.agreements import in_words, outcome_of
 from pemand_abm.dialogue import Model
 from pemand_abm.domains import TRIPS
 from pemand_abm.errors import BudgetExhausted
@@ -27,13 +28,20 @@ from pemand_abm.study import RELOCATION_YEAR, TRAVEL_DAY, Study
 from pemand_abm.surrogate import PURPOSES, group_quarters_trips
 from pemand_abm.synthesis import fit_summary
 from pemand_abm.tables import sha256, write_csv, write_parquet, write_text
-from pemand_abm.world import TRAVEL_MINUTE, Heard, History
+from pemand_abm.terms import LAND_USE
+from pemand_abm.world import TRAVEL_MINUTE, Heard, History, Settled
 
-# Only zone ids that an OMX lookup cannot hold have them; old ones would mislead (`matrices`).
-SIDECARS = ("trips_zones.csv", "moves_zones.csv")
+# Only zone ids that an OMX lookup cannot hold have the first two, only runs with plans the third;
+# old ones would mislead (`matrices`).
+SIDECARS = ("trips_zones.csv", "moves_zones.csv", "plans.parquet")
 NOT_ADMITTED = (
     "No evaluation card covers this model and these prompts, so the negotiations are shown to be "
     "read and stay out of the zone totals: every total is the survey surrogate's."
+)
+BY_TERMS = (
+    "No evaluation card covers this model and these prompts, so every total is the survey "
+    "surrogate's, but for where {n} movers go: they looked for a home by the terms that their "
+    "members negotiated, as the scenario asks. How many households move is the census rate's."
 )
 NOBODY = "Nobody negotiated: every total is the survey surrogate's."
 
@@ -124,6 +132,13 @@ def events_table(study: Study, history: History) -> pd.DataFrame:
         ],
         columns=["minute", "kind", "household_id", "from", "detail"],
     )
+    plans = pd.DataFrame(
+        [
+            (s.minute, PLANNED[s.talk.kind], s.talk.household.id, s.talk.household.zone, _plan(s))
+            for s in history.settled
+        ],
+        columns=["minute", "kind", "household_id", "from", "detail"],
+    )
     moves = pd.DataFrame(
         history.moves, columns=["minute", "kind", "household_id", "at", "to", "detail"]
     )
@@ -132,7 +147,7 @@ def events_table(study: Study, history: History) -> pd.DataFrame:
     moves["to_zone"] = pd.Series(
         zones[moves.loc[reached, "to"].astype("int64")], index=moves.index[reached]
     )
-    table = pd.concat([days, talks, decided, moves], ignore_index=True).sort_values(
+    table = pd.concat([days, talks, decided, plans, moves], ignore_index=True).sort_values(
         "minute", kind="stable"
     )
     numbers = pd.api.types.is_integer_dtype(zones)
@@ -151,6 +166,42 @@ def events_table(study: Study, history: History) -> pd.DataFrame:
 
 def _told(heard: Heard) -> str:
     return f"{heard.talk.domain.name}: {_outcome(heard.decision)[1]}"
+
+
+PLANNED = {"terms": "settled_terms", "shared_trip": "planned_trip"}
+
+
+def _plan(settled: Settled) -> str:
+    if settled.agreement is None:
+        return "not reached"
+    return in_words(settled.agreement.cases)
+
+
+def plans_table(history: History, events: pd.DataFrame) -> pd.DataFrame:
+    """Return one row a household, plan and item: what was settled, and by whose wish."""
+    moved = events[events["kind"] == "moved"].set_index("household_id")["to_zone"]
+    moved = moved[~moved.index.duplicated(keep="last")]
+    rows = [
+        {
+            "household_id": s.talk.household.id,
+            "event": s.talk.event,
+            "kind": s.talk.kind,
+            "minute": s.minute,
+            "item": case.item,
+            "value": case.value,
+            "outcome": case.outcome,
+            "rounds": case.rounds,
+            "proposer": case.proposer,
+            "insisted": ", ".join(case.insisted()),
+            "yielded": ", ".join(case.yielded()),
+        }
+        for s in history.settled
+        if s.agreement
+        for case in s.agreement.cases
+    ]
+    table = pd.DataFrame(rows)
+    taken = moved.reindex(table["household_id"]).set_axis(table.index)
+    return table.assign(zone_taken=taken.where(table["kind"] == "terms"))
 
 
 def settled(households: pd.DataFrame, events: pd.DataFrame, districts: pd.Series) -> pd.DataFrame:
@@ -188,12 +239,21 @@ def write_run(study: Study, history: History, out: Path, manifest: dict) -> dict
     write_parquet(population.group_quarters, out / "group_quarters.parquet")
     write_parquet(decisions, out / "decisions.parquet")
     write_parquet(events.set_index("event_id"), out / "events.parquet")
-    write_csv(_calibration(study.relocation.groups), out / "moves_calibration.csv")
+    groups = _completed(study, history)
+    write_csv(_calibration(groups), out / "moves_calibration.csv")
     write_csv(fit_summary(population.fit), out / "fit_summary.csv")
+    if any(s.agreement for s in history.settled):
+        write_parquet(plans_table(history, events), out / "plans.parquet")
     lines = [
         json.dumps(_record(study, heard), ensure_ascii=False)
         for heard in history.heard
         if heard.decision
+    ]
+    zone_of = events[events["kind"] == "moved"].set_index("household_id")["to_zone"].to_dict()
+    lines += [
+        json.dumps(_plan_record(plan, zone_of), ensure_ascii=False)
+        for plan in history.settled
+        if plan.agreement
     ]
     write_text("".join(f"{line}\n" for line in lines), out / "transcripts.jsonl")
     counts = events["kind"].value_counts().sort_index()
@@ -206,14 +266,37 @@ def write_run(study: Study, history: History, out: Path, manifest: dict) -> dict
             **{str(kind): int(n) for kind, n in counts.items()},
         },
         "notes": [
-            NOT_ADMITTED if history.heard else NOBODY,
-            *_shortfall(study.relocation.groups),
+            *_whose_totals(study, history),
+            *_shortfall(groups),
             *notes,
             *manifest["notes"],
         ],
     }
     write_text(yaml.safe_dump(manifest, sort_keys=False, allow_unicode=True), out / "run.yaml")
     return manifest
+
+
+def _completed(study: Study, history: History) -> pd.DataFrame:
+    """Return the groups of movers with the moves that this run completed.
+
+    They differ from the calibrated ones where agreed terms led movers to other zones.
+    """
+    groups, members = study.relocation.groups, study.relocation.households["group"]
+    done = members.loc[history.moved()].value_counts().reindex(groups.index, fill_value=0)
+    return groups.assign(completed=done, difference=done - groups["wanted"])
+
+
+def _whose_totals(study: Study, history: History) -> list[str]:
+    """Return the sentence that says whose numbers the totals are, and what terms cannot tell."""
+    held = sum(s.agreement is not None and s.talk.kind == "terms" for s in history.settled)
+    if not held or study.terms is None:
+        return [NOT_ADMITTED if history.heard or history.settled else NOBODY]
+    lacks = [
+        f"Terms: the land use has no {', '.join(LAND_USE[term])}, so `{term}` says nothing of a"
+        " zone."
+        for term in study.terms.places.unknown
+    ]
+    return [BY_TERMS.format(n=held), *lacks]
 
 
 def _shortfall(groups: pd.DataFrame) -> list[str]:
@@ -245,10 +328,22 @@ def _record(study: Study, heard: Heard) -> dict:
     return heard.talk.record(heard.personas, heard.decision, heard.calls, drawn=drawn)
 
 
+def _plan_record(plan: Settled, zone_of: dict) -> dict:
+    assert plan.agreement is not None
+    home = plan.talk.household.id
+    known = {"zone_taken": zone_of.get(home)} if plan.talk.kind == "terms" else {}
+    return plan.talk.record(plan.agreement, plan.calls, **known)
+
+
 def manifest_of(study: Study, history: History, model: Model, settings_file: Path) -> dict:
     """Return what the run was made of; calls, tokens and times are added by who measured them."""
     scenario, region = study.scenario, study.region
     kinds = [h.talk.domain.name for h in history.heard if h.decision is not None]
+    kinds += [s.talk.kind for s in history.settled if s.agreement is not None]
+    ends = [_outcome(h.decision)[1] for h in history.heard]
+    ends += [
+        outcome_of(s.agreement.cases) if s.agreement else "not reached" for s in history.settled
+    ]
     return {
         "scenario": settings_file.stem,
         "title": scenario.title,
@@ -259,12 +354,9 @@ def manifest_of(study: Study, history: History, model: Model, settings_file: Pat
         "prompts_sha256": prompts_sha256(),
         "settings": scenario.model_dump(mode="json", exclude={"region", "rates", "base_url"}),
         "negotiations": {kind: kinds.count(kind) for kind in sorted(set(kinds))},
-        "outcomes": pd.Series([_outcome(h.decision)[1] for h in history.heard], dtype="str")
-        .value_counts()
-        .sort_index()
-        .to_dict(),
+        "outcomes": pd.Series(ends, dtype="str").value_counts().sort_index().to_dict(),
         "notes": list(getattr(model, "notes", ())),
-        "talk_calls": sum(h.calls for h in history.heard),
+        "talk_calls": sum(h.calls for h in history.heard) + sum(s.calls for s in history.settled),
         "inputs": {
             "scenario": sha256(settings_file),
             **{f"rates/{file.name}": sha256(file) for file in sorted(scenario.rates.glob("*.csv"))},
@@ -286,10 +378,12 @@ def manifest_of(study: Study, history: History, model: Model, settings_file: Pat
 
 def stop_if_unreached(history: History, out: Path) -> None:
     """Raise `BudgetExhausted` when the budget ended before every sampled household was heard."""
-    lost = [h for h in history.heard if h.decision is None]
+    asked = len(history.heard) + len(history.settled)
+    lost = sum(h.decision is None for h in history.heard)
+    lost += sum(s.agreement is None for s in history.settled)
     if lost:
         raise BudgetExhausted(
-            f"the budget of model calls ended before {len(lost)} of {len(history.heard)} sampled "
+            f"the budget of model calls ended before {lost} of {asked} sampled "
             f"households could be heard; all outputs are in {out} and the journal is kept. "
             "Raise budget.calls in the scenario and run again: only what is missing is asked."
         )

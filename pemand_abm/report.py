@@ -42,6 +42,8 @@ EVENT_WORDS = {
     "negotiated": "households negotiated a decision",
     "decided_to_stay": "households decided to stay",
     "decided_to_move": "households decided to move",
+    "settled_terms": "movers settled the terms of their move",
+    "planned_trip": "households planned a journey together",
     "queued": "had to wait for a vacant dwelling",
     "moved": "moved",
     "gave_up": "found none, gave up and stayed",
@@ -143,7 +145,7 @@ def write_report(out: Path) -> Path:
     run = read_run(out)
     text = page(
         "report.html.j2",
-        figures.figures(run.zones, run.demand, run.decisions),
+        figures.figures(run.zones, run.demand, run.decisions, flows(run)),
         manifest=run.manifest,
         statement=statement(run),
         headlines=headlines(run),
@@ -159,6 +161,8 @@ def write_report(out: Path) -> Path:
         moderation=moderation_words(run.transcripts),
         talks=[talk_of(r) for r in to_read(run.transcripts)],
         talks_held=len(run.transcripts),
+        flows=flows(run),
+        plans=plans_table(run.transcripts),
         card=run_card(run),
         files=_any_table(run.columns, labels=3),
     )
@@ -218,6 +222,12 @@ def statement(run: Run) -> dict[str, str]:
         if admitted
         else "this model has no evaluation card, so its numbers are not taken for behaviour"
     )
+    terms = (run.manifest.get("negotiations") or {}).get("terms", 0)
+    if terms:
+        why += (
+            f". One exception, which the scenario asks for: {terms:,} movers looked for a home by"
+            " the terms that they negotiated, so where these few go is theirs"
+        )
     return {
         "kind": "out",
         "title": "The zone totals are the survey surrogate's.",
@@ -440,6 +450,40 @@ def relocation_table(calibration: pd.DataFrame | None) -> Table | None:
     )
 
 
+def flows(run: Run) -> pd.DataFrame:
+    """Return completed moves between two zones: `from_zone`, `to_zone`, `moves`, most first."""
+    moved = run.events[run.events["kind"] == "moved"]
+    moved = moved.assign(to_zone=moved["to_zone"].astype(moved["from_zone"].dtype))
+    table = moved.groupby(["from_zone", "to_zone"], sort=True).size().rename("moves").reset_index()
+    table = table[table["from_zone"] != table["to_zone"]]
+    return table.sort_values("moves", ascending=False, kind="stable").reset_index(drop=True)
+
+
+def plans_table(records: Sequence[transcript.Record]) -> Table | None:
+    """Return what households settled item by item: who insisted, who yielded, the zone taken."""
+    rows = [
+        [
+            str(r["household_id"]),
+            str(i["title"]),
+            str(i["value"]),
+            transcript.item_words(i).partition("(")[2].rstrip(")"),
+            f"{r['zone']} to {r['zone_taken']}"
+            if r.get("zone_taken") is not None
+            else str(r["zone"]),
+        ]
+        for r in records
+        for i in r.get("items", [])
+    ]
+    if not rows:
+        return None
+    return Table(
+        ["Household", "Point", "Settled", "How", "Zone"],
+        rows,
+        "Plans that households settled (MIND): the terms of a move, or a journey",
+        labels=4,
+    )
+
+
 def event_counts(events: pd.DataFrame) -> Table:
     """Return how many events of each kind there were, in the order of the calendar."""
     counts = events["kind"].value_counts()
@@ -544,6 +588,7 @@ def talk_of(record: transcript.Record) -> dict[str, Any]:
     ]
     members = [
         {key: m.get(key, default) for key, default in _MEMBER.items()}
+        | {"wishes": transcript.wishes_words(m["wishes"]) if m.get("wishes") else ""}
         for m in record.get("members", [])
     ]
     keys = [
@@ -560,9 +605,10 @@ def talk_of(record: transcript.Record) -> dict[str, Any]:
         "calls",
     ]
     known = {key: record.get(key) for key in keys}
-    question = "whether to move" if record.get("kind") == "relocation" else "its trips of a weekday"
+    question = QUESTIONS.get(str(record.get("kind")), str(record.get("unit")))
     return known | {
         "household_id": record["household_id"],
+        "items": [(i["title"], transcript.item_words(i)) for i in record.get("items", [])],
         "unit": unit,
         "question": question,
         "turns": turns,
@@ -570,6 +616,7 @@ def talk_of(record: transcript.Record) -> dict[str, Any]:
     }
 
 
+QUESTIONS = {"relocation": "whether to move", "trips": "its trips of a weekday"}
 _MEMBER: dict[str, Any] = {
     "name": "",
     "speaks": True,

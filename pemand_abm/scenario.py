@@ -23,6 +23,8 @@ class Negotiate(Strict):
 
     trips: Whole = 6
     relocation: Whole = 2
+    terms: Whole = 0
+    shared_trip: Whole = 0
 
 
 class Budget(Strict):
@@ -48,13 +50,28 @@ class Talks(Strict):
     one_agent: bool = False
 
 
+class Mind(Strict):
+    """How plans of several items are settled (PROTOCOLS, MIND)."""
+
+    willingness: Literal["rule", "model"] = "rule"
+    tone: bool = True
+    appraisal: bool = True
+    social_rules: bool = True
+    max_rounds: Annotated[int, Field(ge=1)] = 3
+    quorum: Annotated[float, Field(ge=0.5, le=1)] = 0.75
+    tries: Annotated[int, Field(ge=1)] = 3
+    temperature: Annotated[float, Field(ge=0, le=2)] = 0.4
+
+
 class Housing(Strict):
-    """How movers choose a home (housing.HousingSettings)."""
+    """How movers choose a home (housing.HousingSettings, terms.TermWeights)."""
 
     considered: Annotated[int, Field(ge=1)] = 3
     patience_days: Whole = 60
     per_minute: float = -0.1
     per_income: float = -0.5
+    per_term: float = 2.0
+    per_work_minute: float = -0.05
 
 
 class Demand(Strict):
@@ -81,6 +98,7 @@ class Scenario(Strict):
     negotiate: Negotiate = Negotiate()
     budget: Budget = Budget()
     talks: Talks = Talks()
+    mind: Mind = Mind()
     housing: Housing = Housing()
     demand: Demand = Demand()
 

@@ -13,16 +13,20 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from pemand_abm.demand import DemandSettings, check_demand
+from pemand_abm import keys
+from pemand_abm.agreements import PlanTalk
+from pemand_abm.demand import DemandSettings, attractiveness, check_demand
 from pemand_abm.dialogue import Model
 from pemand_abm.domains import RELOCATION, TRIPS, Domain
 from pemand_abm.errors import TableError
 from pemand_abm.facts import households_of, read_map
 from pemand_abm.housing import HousingSettings, vacancies
 from pemand_abm.persona import PersonaSettings
+from pemand_abm.plans import DRAWN, Plan, Stake, read_plan
+from pemand_abm.protocols.mind import MindSettings
 from pemand_abm.protocols.pemand import PemandSettings
 from pemand_abm.region import Region, read_region
-from pemand_abm.relocation import Relocation, calibrate
+from pemand_abm.relocation import Relocation, calibrate, schedule
 from pemand_abm.sample import draw_sample
 from pemand_abm.scenario import Scenario
 from pemand_abm.surrogate import (
@@ -35,9 +39,11 @@ from pemand_abm.surrogate import (
 from pemand_abm.synthesis import Population, synthesize
 from pemand_abm.tables import writing
 from pemand_abm.talks import Talk
-from pemand_abm.world import TRAVEL_MINUTE, History, Homes, run_year
+from pemand_abm.terms import TermWeights, places, work_zones
+from pemand_abm.world import TRAVEL_MINUTE, History, Homes, Terms, run_year
 
 TRAVEL_DAY, RELOCATION_YEAR = "travel_day:1", "relocation:1"
+TERMS, SHARED_TRIP = "terms:1", "shared_trip:1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +60,14 @@ class Study:
     relocation: Relocation
     homes: Homes
     samples: dict[str, pd.DataFrame]
-    talks: list[tuple[int, Talk]]
+    talks: list[tuple[int, Talk | PlanTalk]]
+    terms: Terms | None
 
     @property
     def most_calls(self) -> int:
         """The most model calls that the sampled households can take together."""
-        return sum(talk.most_calls for _, talk in self.talks)
+        moving = self.terms.talks.values() if self.terms else ()
+        return sum(t.most_calls for t in (*(talk for _, talk in self.talks), *moving))
 
 
 def prepare(scenario: Scenario, say: Callable[[str], None]) -> Study:
@@ -110,8 +118,9 @@ def prepare(scenario: Scenario, say: Callable[[str], None]) -> Study:
     talks = _talks(samples["trips"], TRIPS, TRAVEL_DAY, scenario, population, rates)
     moving = _talks(samples["relocation"], RELOCATION, RELOCATION_YEAR, scenario, population, rates)
     minutes = relocation.households["minute"]
-    scheduled = [(TRAVEL_MINUTE, talk) for talk in talks]
+    scheduled: list[tuple[int, Talk | PlanTalk]] = [(TRAVEL_MINUTE, talk) for talk in talks]
     scheduled += [(int(minutes[talk.household.id]), talk) for talk in moving]
+    scheduled += _shared_trips(scenario, population)
     return Study(
         scenario=scenario,
         region=region,
@@ -124,6 +133,7 @@ def prepare(scenario: Scenario, say: Callable[[str], None]) -> Study:
         homes=homes,
         samples=samples,
         talks=scheduled,
+        terms=_terms(scenario, region, population, relocation, homes, demand),
     )
 
 
@@ -139,7 +149,11 @@ def _homes(region: Region, households: pd.DataFrame, scenario: Scenario) -> Home
         }
     )
     minutes = region.skims[scenario.demand.minutes["hbw"]]
-    return Homes(zones, minutes, HousingSettings(**scenario.housing.model_dump()))
+    given = scenario.housing
+    settings = HousingSettings(
+        given.considered, given.patience_days, given.per_minute, given.per_income
+    )
+    return Homes(zones, minutes, settings)
 
 
 def _movers(households: pd.DataFrame, year: pd.DataFrame) -> pd.DataFrame:
@@ -182,6 +196,114 @@ def _talks(
     ]
 
 
+def _mind(scenario: Scenario) -> MindSettings:
+    given = scenario.mind
+    return MindSettings(
+        given.tone,
+        given.appraisal,
+        given.social_rules,
+        given.max_rounds,
+        given.quorum,
+        given.tries,
+        given.temperature,
+    )
+
+
+def _terms(
+    scenario: Scenario,
+    region: Region,
+    population: Population,
+    relocation: Relocation,
+    homes: Homes,
+    demand: DemandSettings,
+) -> Terms | None:
+    """Return the sampled movers who settle their terms; None where nobody is asked to."""
+    moves = relocation.households["moves"]
+    movers = population.households.loc[moves.index[moves]]
+    sample = _several(movers, population, scenario, scenario.negotiate.terms, "terms")
+    if not len(sample):
+        return None
+    talks = _plan_talks(sample, read_plan("move"), TERMS, scenario, population)
+    own = population.households.loc[list(talks)]
+    at = dict(
+        zip(own.index, region.zones.index.get_indexer(own["home_zone_id"]).tolist(), strict=True)
+    )
+    raw = attractiveness(region.zones, demand.rates)["hbw"].to_numpy(float)
+    return Terms(
+        talks,
+        work_zones(population.persons, at, raw, homes.minutes, demand.decay["hbw"], scenario.seed),
+        places(region.zones, population.households, homes.minutes),
+        TermWeights(scenario.housing.per_term, scenario.housing.per_work_minute),
+    )
+
+
+def _shared_trips(scenario: Scenario, population: Population) -> list[tuple[int, PlanTalk]]:
+    """Return the sampled households that plan a journey, each on a day of the year of its own."""
+    sample = _several(
+        population.households, population, scenario, scenario.negotiate.shared_trip, "shared_trip"
+    )
+    talks = _plan_talks(sample, read_plan("shared_trip"), SHARED_TRIP, scenario, population)
+    minutes = schedule(sample, scenario.seed, SHARED_TRIP, scenario.days)["minute"]
+    return [(int(minutes[key]), talk) for key, talk in talks.items()]
+
+
+def _several(
+    households: pd.DataFrame, population: Population, scenario: Scenario, n: int, kind: str
+) -> pd.Index:
+    """Return *n* of the households with several speakers, those of the smallest random numbers."""
+    speaks = population.persons["age"] >= scenario.talks.speaking_age
+    speakers = population.persons.loc[speaks, "household_id"].value_counts()
+    able = households.index[households.index.isin(speakers.index[speakers >= 2])]
+    u = keys.uniforms(able, scenario.seed, "permanent", kind)
+    return able[np.argsort(u, kind="stable")][:n]
+
+
+def _plan_talks(
+    sample: pd.Index, plan: Plan, event: str, scenario: Scenario, population: Population
+) -> dict[int, PlanTalk]:
+    known = households_of(
+        population.households,
+        population.persons,
+        sample,
+        scenario.talks.speaking_age,
+        read_map("activitysim"),
+    )
+    wishes = wishes_by_rule(sample, plan, population, scenario.seed)
+    settings = _mind(scenario)
+    persona = PersonaSettings(scenario.talks.narrative_tries)
+    asked = scenario.mind.willingness == "model"
+    return {
+        int(home.id): PlanTalk(
+            home, plan, event, scenario.seed, settings, persona, wishes[home.id], asked
+        )
+        for home in known
+    }
+
+
+def wishes_by_rule(
+    sample: pd.Index, plan: Plan, population: Population, seed: int
+) -> dict[int | str, dict[str, dict[str, Stake]]]:
+    """Return what each member of the sampled households wants by the plan's rules, by name.
+
+    The draws are keyed by the person and the plan (`plans.Plan.wishes`).
+    """
+    rank = population.households["income"].rank(pct=True)
+    homes = population.households.loc[sample].assign(income_rank=rank.loc[sample])
+    rows = dict(zip(homes.index, homes.to_dict("records"), strict=True))
+    people = population.persons[population.persons["household_id"].isin(sample)]
+    draws = {
+        (item.name, what): keys.uniforms(people.index, seed, plan.name, "wish", item.name, what)
+        for item in plan.items
+        for what in DRAWN
+    }
+    found: dict[int | str, dict[str, dict[str, Stake]]] = {key: {} for key in sample}
+    for place, person in enumerate(people.to_dict("records")):
+        row = rows[person["household_id"]] | person
+        own = {i.name: [draws[i.name, w][place] for w in DRAWN] for i in plan.items}
+        found[person["household_id"]][f"member {person['PNUM']}"] = plan.wishes(row, own)
+    return found
+
+
 def run(study: Study, model: Model) -> History:
     """Run the calendar with the sampled households' talks."""
     year = study.relocation.households
@@ -194,6 +316,7 @@ def run(study: Study, model: Model) -> History:
         model,
         study.scenario.budget.calls,
         study.scenario.talks.in_flight,
+        study.terms,
     )
 
 

@@ -24,6 +24,9 @@ OUTCOMES = {
     "one speaker": "one member decided alone",
     "undecided": "undecided: what was said could not be used, and nothing is guessed in its place",
     "not reached": "not reached before the budget ended",
+    "settled": "all points were agreed on",
+    "settled in part": "on some points no quorum was reached; there the wish that matters most "
+    "counts",
 }
 
 MODERATORS = {
@@ -93,15 +96,17 @@ def talkative(records: list[Record]) -> list[Record]:
 
 
 def value_words(value: float | str | None, unit: str) -> str:
-    """Return a value in words, by the unit of its decision.
+    """Return a value in words, by the unit of its decision; a plan's are words already.
 
-    >>> value_words(1, "stay or move"), value_words(1, "trips of the day")
-    ('move', '1 trip')
+    >>> value_words(1, "stay or move"), value_words(1, "trips of the day"), value_words("rent", "")
+    ('move', '1 trip', 'rent')
     """
     if value is None:
         return "no value"
-    if "move" in unit:
+    if unit == "stay or move":
         return {"1": "move", "0": "stay"}.get(str(value), str(value))
+    if unit != "trips of the day":
+        return str(value)
     number = f"{value:g}" if isinstance(value, (int, float)) else str(value)
     return f"{number} trip" if number == "1" else f"{number} trips"
 
@@ -114,6 +119,13 @@ def outcome_words(outcome: str) -> str:
 def turn_notes(turn: Record, unit: str) -> list[str]:
     """Return what became of a turn: bounded values, rejections and their reasons."""
     notes = []
+    if turn.get("act") and turn["act"] != "proposal":
+        notes.append(str(turn["act"]))
+    if private := turn.get("private"):
+        notes.append(
+            f"in private: takes it to matter {private['guess']} of 10 to the proposer (it does"
+            f" {private['true']}, to himself {private['own']}), and means to {private['intent']}"
+        )
     if turn.get("said") is not None and turn.get("said") != turn.get("value"):
         notes.append(
             f"said {value_words(turn['said'], unit)}, bounded to "
@@ -136,6 +148,31 @@ def turn_notes(turn: Record, unit: str) -> list[str]:
     if turn.get("likelihood") is not None:
         notes.append(f"holds a move for {turn['likelihood']:g} % likely")
     return notes
+
+
+def item_words(item: Record) -> str:
+    """Return how a point of a plan was settled: who insisted, who yielded.
+
+    >>> item_words({"value": "rent", "outcome": "agreed", "rounds": 1, "insisted": ["member 1"],
+    ...             "yielded": ["member 2"]})
+    'rent (agreed in round 1; member 1 insisted; member 2 yielded)'
+    """
+    how = {
+        "agreed": f"agreed in round {item['rounds']}" if item["rounds"] else "all wanted it",
+        "fallback": "no quorum; the wish that matters most counts",
+    }[item["outcome"]]
+    parts = [how]
+    for who, did in (("insisted", "insisted"), ("yielded", "yielded")):
+        if item.get(who) and item["rounds"]:
+            parts.append(f"{', '.join(item[who])} {did}")
+    return f"{item['value']} ({'; '.join(parts)})"
+
+
+def wishes_words(wishes: list[Record]) -> str:
+    """Return a member's wishes in one line, with what they matter from 1 to 10."""
+    return "; ".join(
+        f"{w['item'].replace('_', ' ')}: {w['value']} ({w['importance']} of 10)" for w in wishes
+    )
 
 
 def scores_words(turn: Record) -> str:
@@ -198,7 +235,10 @@ def _print_record(record: Record, console: Console) -> None:
             f"({outcome_words(record.get('outcome', ''))})",
         )
     )
-    console.print(_line("First proposals gave", value_words(record.get("initial"), unit)))
+    if "initial" in record:
+        console.print(_line("First proposals gave", value_words(record["initial"], unit)))
+    for item in record.get("items", []):
+        console.print(_line(str(item["title"]), item_words(item)))
     for key, what in (("drawn", "The survey surrogate drew"), ("observed", "The survey observed")):
         if key in record:
             console.print(_line(what, value_words(record[key], unit)))
@@ -242,6 +282,8 @@ def _member(member: Record) -> Text:
         text.append("\n(the facts: the model's narrative failed its checks)", style="yellow")
     else:
         text.append(f"{facts}\n", style="dim").append(str(member.get("persona", "")))
+    if member.get("wishes"):
+        text.append("\nwishes: ", style="bold").append(wishes_words(member["wishes"]))
     for step in ("reasoning", "review", "view"):
         if member.get(step):
             text.append(f"\n{step}: ", style="bold").append(" ".join(member[step].split()))

@@ -116,7 +116,10 @@ def outputs(tmp_path_factory):
     printed = []
     for name, ids in (("plain", (10, 20, 35)), ("text", ("SF-Mission", "SF-Castro", "A"))):
         (folder / name).mkdir()
-        scenario = write_study(folder / name, ids, negotiate={"trips": 4, "relocation": 2})
+        asked = {"trips": 4, "relocation": 2}
+        if name == "text":
+            asked |= {"terms": 2, "shared_trip": 2}
+        scenario = write_study(folder / name, ids, negotiate=asked)
         arguments = ["run", str(scenario), "--out", str(folder / name / "out")]
         result = CliRunner().invoke(main, arguments, catch_exceptions=False)
         assert result.exit_code == 0, result.output
@@ -182,16 +185,17 @@ def test_every_file_and_column_of_a_population_is_documented(outputs):
 
 
 def test_no_column_is_documented_that_a_run_does_not_have(outputs):
-    for path in sorted(outputs[0].glob("*.parquet")) + sorted(outputs[0].glob("*.csv")):
+    for path in sorted(outputs[1].glob("*.parquet")) + sorted(outputs[1].glob("*.csv")):
         rows = re.findall(r"^\| (`[^|]*`) \|", section(path.name), flags=re.M)
         told = {name for row in rows for name in re.findall(r"`([^`]*)`", row)}
         assert told <= set(columns(path)), path.name
 
 
 def test_every_kind_of_event_and_outcome_is_documented(outputs):
-    events = pd.read_parquet(outputs[0] / "events.parquet")
+    events = pd.read_parquet(outputs[1] / "events.parquet")
     assert all(f"`{kind}`" in section("events.parquet") for kind in events["kind"].unique())
-    assert all(f"`{outcome}`" in section("decisions.parquet") for outcome in OUTCOMES)
+    told = section("decisions.parquet") + section("transcripts.jsonl")
+    assert all(f"`{outcome}`" in told for outcome in OUTCOMES)
 
 
 def shape(line: str) -> str:

@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[1] / "pemand_abm"
 LAYERS = [
     {"errors"},
     {"keys", "tables", "answers", "people", "ids", "settings"},
-    {"dialogue", "prompting", "domains", "facts"},
+    {"dialogue", "prompting", "domains", "plans", "facts"},
     {"persona", "protocols"},
     {"models"},
     {
@@ -24,7 +24,7 @@ LAYERS = [
         "surrogate",
         "surveys",
     },
-    {"talks", "desk", "housing", "relocation", "sample"},
+    {"talks", "agreements", "terms", "desk", "housing", "relocation", "sample"},
     {"demand", "export", "geopackage", "figures", "report", "transcript"},
     {"scenario", "world", "study", "records", "evaluation"},
     {"init", "doctor", "cli_options", "cli_evaluate", "cli", "__main__"},
@@ -42,7 +42,7 @@ HEAVY = {
     "transformers": {"models.transformers", "models.dequantize"},
     "peft": {"models.transformers"},
     "statsmodels": {"evaluation.baselines"},
-    "sklearn": {"evaluation.baselines"},
+    "sklearn": {"evaluation.baselines", "evaluation.travellers"},
 }
 MODULES = sorted(ROOT.rglob("*.py"))
 

@@ -4,6 +4,7 @@ Write them anew with UPDATE_SNAPSHOTS=1 and read the difference.
 """
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,9 @@ from pemand_abm.dialogue import converse
 from pemand_abm.domains import DOMAINS
 from pemand_abm.models.scripted import fill
 from pemand_abm.persona import PersonaSettings
+from pemand_abm.plans import Stake, read_plan
 from pemand_abm.prompting import render
+from pemand_abm.protocols.mind import Delegate, MindSettings, mind, survey
 from pemand_abm.protocols.pemand import PemandSettings
 from pemand_abm.surrogate import read_rates
 from pemand_abm.talks import Talk
@@ -53,6 +56,39 @@ def test_prompts_are_as_reviewed(name):
             )
     found = "\n".join(parts)
     kept = ROOT / "tests" / "snapshots" / f"prompts_{name}.txt"
+    if os.environ.get("UPDATE_SNAPSHOTS"):
+        kept.write_text(found, encoding="utf-8")
+    assert found == kept.read_text(encoding="utf-8")
+
+
+def test_the_prompts_of_a_plan_are_as_reviewed():
+    plan = read_plan("move")
+    wishes = [("rent", 8), ("own", 4), ("rent", 6)]
+    people = [
+        Delegate(f"member {k}", f"I am {40 + k} years old.", {"tenure": Stake(v, w, "so be it")})
+        for k, (v, w) in enumerate(wishes, 1)
+    ]
+
+    def say(request):
+        """Let nobody give way, so that every phase is reached."""
+        text = fill(request)
+        return text.replace("INTENT: yield", "INTENT: compromise")
+
+    model = Says(say)
+    converse([mind(people, plan, ["tenure"], MindSettings(), (3, 12, "terms", 1))], model)
+    converse([survey("I am 41.", plan, plan.items, MindSettings(), (0,), ("12", "wishes"))], model)
+    seen, parts = set(), []
+    for request in model.asked:
+        form = re.findall(r"^[A-Z]+(?=:)", request.user.rpartition("form:")[2], flags=re.M)
+        if str(form) not in seen:
+            seen.add(str(form))
+            parts.append(
+                f"##### {' / '.join(request.label)} (at most {request.max_tokens} tokens)\n"
+                f"{request.system}\n-----\n{request.user}\n"
+                f"----- grammar\n{request.grammar.strip()}\n"
+            )
+    found = "\n".join(parts)
+    kept = ROOT / "tests" / "snapshots" / "prompts_plan.txt"
     if os.environ.get("UPDATE_SNAPSHOTS"):
         kept.write_text(found, encoding="utf-8")
     assert found == kept.read_text(encoding="utf-8")

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from pemand_abm.dialogue import Reply, Request
+from pemand_abm.models.scripted_plans import fill_plan
 
 _LINE = re.compile(r"^(?:\[(\d+)\] SCORES:|([A-Z][A-Z_]+):[ \t]*(.*))", flags=re.M)
 
@@ -19,7 +20,7 @@ _LINE = re.compile(r"^(?:\[(\d+)\] SCORES:|([A-Z][A-Z_]+):[ \t]*(.*))", flags=re
 class Scripted:
     """Answer every request by rule (see the module)."""
 
-    identity: dict[str, str | int | float | bool] = {"model": "scripted", "version": 1}  # noqa: RUF012
+    identity: dict[str, str | int | float | bool] = {"model": "scripted", "version": 2}  # noqa: RUF012
 
     def complete(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         for i, request in enumerate(requests):
@@ -29,6 +30,8 @@ class Scripted:
 
 def fill(request: Request) -> str:
     """Return the filled form of one prompt."""
+    if (plan := fill_plan(request)) is not None:
+        return plan
     _, found, form = request.user.partition("Answer in this form:")
     if not found:
         _, found, form = request.user.partition("Answer with one line for each statement:")
