@@ -13,10 +13,13 @@ from pathlib import Path
 from pemand_abm.anchors import read_anchors
 from pemand_abm.dialogue import converse
 from pemand_abm.domains import TRIPS
+from pemand_abm.evaluation.mind import evaluate_mind
+from pemand_abm.evaluation.travellers import make_scenarios
 from pemand_abm.models.journal import Journal
 from pemand_abm.models.scripted import Scripted
 from pemand_abm.people import Household, Member, Persona
 from pemand_abm.persona import PersonaSettings
+from pemand_abm.protocols.mind import VARIANTS, MindSettings
 from pemand_abm.protocols.pemand import PemandSettings, pemand
 from pemand_abm.talks import Talk
 
@@ -102,6 +105,19 @@ def track_bytes_kept_a_negotiation_that_has_ended():
 
 
 track_bytes_kept_a_negotiation_that_has_ended.unit = "bytes"
+
+
+def track_seconds_of_201_mind_scenarios_in_four_variants():
+    """Scenarios made, negotiated and judged (MIND), no journal, one core."""
+    started = time.perf_counter()
+    scenarios = make_scenarios(201, 0, 3)
+    evaluate_mind(
+        scenarios, list(VARIANTS), MindSettings(), Scripted(), 0, True, lambda text: None, "rule"
+    )
+    return time.perf_counter() - started
+
+
+track_seconds_of_201_mind_scenarios_in_four_variants.unit = "seconds"
 
 
 if __name__ == "__main__":

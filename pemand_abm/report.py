@@ -537,7 +537,7 @@ def outcome_counts(decisions: pd.DataFrame) -> Table | None:
 
 def moderator_words(records: Sequence[transcript.Record]) -> str:
     """Return what the moderator of these talks may do."""
-    kinds = dict.fromkeys(str(r.get("moderator", "judge")) for r in records)
+    kinds = dict.fromkeys(str(r.get("moderator", "judge")) for r in records if not r.get("items"))
     return " ".join(transcript.MODERATORS[kind] for kind in kinds if kind in transcript.MODERATORS)
 
 

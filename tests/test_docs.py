@@ -48,6 +48,17 @@ def test_every_command_and_option_is_documented_and_helped(name):
             assert (parameter.metavar or parameter.name.upper()) in section
 
 
+def test_every_option_of_a_command_below_another_is_documented_and_helped():
+    for name, group in main.commands.items():
+        section = text("commands.md").partition(f"## pemand {name}\n")[2].split("\n## ")[0]
+        for inner, command in getattr(group, "commands", {}).items():
+            own = section.partition(f"### pemand {name} {inner}\n")[2].split("\n### ")[0]
+            assert f"$ pemand {name} {inner}" in own, f"{name} {inner}"
+            assert command.help, inner
+            for parameter in command.params:
+                assert f"`{parameter.opts[0]}`" in section, f"{name} {inner}: {parameter.opts[0]}"
+
+
 def keys(model: type[BaseModel], before: str = ""):
     for name, field in model.model_fields.items():
         inner = [
