@@ -19,10 +19,13 @@ from pemand_abm import keys
 # PopulationSim's customary limit: no seed household stands for more than 30 times its own weight.
 MOST_EXPANSION = 30.0
 NEWTON_STEPS = 200
+NEAR, LOOSE = 1e-7, 1e-3
 CAP_STEPS = 30
 SWAP_CYCLES = 12
 SWAP_PASSES = 3
 SWAP_BLOCK = 64
+# From this importance on, a zone whose control asks for nothing takes no household that adds to it.
+FIRM = 100.0
 # One thread: sums in one order for any number of cores, and no loss on matrices this small.
 one_thread = threadpool_limits.wrap(limits=1, user_api="blas")
 
@@ -56,6 +59,8 @@ class Problem:
     """(Z,) the coarsest geography's area, in which expansion is bounded."""
     linked: np.ndarray
     """(Z,) zones of one number share a coarse control; others are independent."""
+    belongs: np.ndarray
+    """(n,) the only area that takes a seed household; -1 for every area."""
 
 
 def linked(codes: list[np.ndarray], zones: int) -> np.ndarray:
@@ -85,19 +90,52 @@ def balance(problem: Problem, most: float = MOST_EXPANSION) -> tuple[np.ndarray,
     no households have zeros. A zone that took `NEWTON_STEPS` steps is not converged.
     """
     live = np.flatnonzero(problem.totals > 0)
-    weights = np.zeros((len(problem.zones), len(problem.base)))
     steps = np.zeros(len(problem.zones), dtype="int64")
     if not len(live):
-        return weights, steps
+        return np.zeros((len(problem.zones), len(problem.base))), steps
+    kinds, share = _kinds(problem)
+    found, steps[live] = _balance(kinds, live, most)
+    weights = np.zeros((len(problem.zones), len(problem.base)))
+    weights[live] = found[:, share[0]] * share[1]
+    return weights, steps
+
+
+def _kinds(problem: Problem) -> tuple[Problem, tuple[np.ndarray, np.ndarray]]:
+    """Return the problem with households that add the same to every control taken as one.
+
+    And of each household its kind and its share of the kind's weight, which balancing leaves as
+    they are.
+    """
+    alike = np.column_stack([problem.incidence, problem.belongs])
+    _, kind = np.unique(alike, axis=0, return_inverse=True)
+    kind = kind.ravel()
+    base = np.bincount(kind, problem.base)
+    first = np.unique(kind, return_index=True)[1]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        share = np.nan_to_num(problem.base / base[kind])
+    kinds = replace(
+        problem,
+        base=base,
+        incidence=problem.incidence[first],
+        belongs=problem.belongs[first],
+    )
+    return kinds, (kind, share)
+
+
+def _balance(problem: Problem, live: np.ndarray, most: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return the weights (live, n) and steps (live,)."""
     totals, area = problem.totals[live].astype("float64"), problem.area[live]
-    shares = problem.base / problem.base.sum()
+    own = _own(problem, np.arange(problem.area.max() + 1)) * problem.base
+    shares = own / np.maximum(own.sum(axis=1, keepdims=True), 1e-300)
     limit = most * np.bincount(area, totals, problem.area.max() + 1)[:, None] * shares
     pulls, bounded = np.zeros(limit.shape), np.zeros(limit.shape, dtype=bool)
-    multipliers, size = np.zeros(len(problem.targets)), len(problem.targets)
+    size = len(problem.targets)
+    multipliers, open_to = _alone(problem, live), _open(problem, live)
     for _ in range(CAP_STEPS):
         held = np.flatnonzero(bounded.any(axis=0))
         start = np.concatenate([multipliers, pulls[:, held].ravel()])
-        found, end, steps[live] = _newton(_capped(problem, limit, bounded, held), live, start)
+        capped = _capped(problem, limit, bounded, held)
+        found, end, steps = _newton(capped, live, start, open_to)
         multipliers, pulls[:, held] = end[:size], end[size:].reshape(len(pulls), len(held))
         expanded = np.zeros(limit.shape)
         np.add.at(expanded, area, found)
@@ -106,8 +144,47 @@ def balance(problem: Problem, most: float = MOST_EXPANSION) -> tuple[np.ndarray,
             break
         bounded = (bounded | over) & ~slackened
         pulls = np.where(bounded, np.minimum(pulls, 0.0), 0.0)
-    weights[live] = found
-    return weights, steps
+    return found, steps
+
+
+def _open(problem: Problem, live: np.ndarray) -> np.ndarray:
+    """Return which households a zone may take at all, (live, n).
+
+    Not those that add to a control of its own that asks for nothing, where that matters (`FIRM`)
+    and leaves any: balancing would approach nothing in a hundred small steps.
+    """
+    own = _own(problem, problem.area[live])
+    x, cells = problem.incidence[:, : problem.fine], problem.cells[live][:, : problem.fine]
+    nothing = (problem.targets[cells] == 0) & (problem.slack[cells] <= 1.0 / FIRM)
+    nothing &= (x >= 0).all(axis=0)
+    taken = nothing.astype(np.float32) @ (x != 0).T.astype(np.float32) > 0
+    some = ((own & ~taken) @ problem.base) > 0
+    return own & (~taken | ~some[:, None])
+
+
+def _own(problem: Problem, areas: np.ndarray) -> np.ndarray:
+    """Return which households zones of these areas may take, (areas, n)."""
+    return (problem.belongs < 0) | (problem.belongs == areas[:, None])
+
+
+def _alone(problem: Problem, live: np.ndarray) -> np.ndarray:
+    """Return multipliers (C,) that meet the zones' own controls, each zone by itself.
+
+    From there the controls that tie zones together are near, so that one step length fits all.
+    """
+    coarse = np.zeros(len(problem.targets), dtype=bool)
+    coarse[problem.cells[:, problem.fine :]] = True
+    start = np.zeros(len(problem.targets))
+    if not coarse.any():
+        return start
+    own = replace(
+        problem,
+        incidence=problem.incidence[:, : problem.fine],
+        cells=problem.cells[:, : problem.fine],
+        linked=np.arange(len(problem.zones)),
+    )
+    _, found, _ = _newton(own, live, start, _open(problem, live), LOOSE)
+    return np.where(coarse, 0.0, found)
 
 
 def _capped(problem: Problem, limit: np.ndarray, bounded: np.ndarray, held: np.ndarray) -> Problem:
@@ -134,9 +211,16 @@ def _capped(problem: Problem, limit: np.ndarray, bounded: np.ndarray, held: np.n
 
 
 def _newton(
-    problem: Problem, live: np.ndarray, multipliers: np.ndarray
+    problem: Problem,
+    live: np.ndarray,
+    multipliers: np.ndarray,
+    open_to: np.ndarray,
+    near: float = NEAR,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return weights (live, n), multipliers (C,) and steps (live,), started at *multipliers*.
+
+    A cell is met where its gradient is within *near* of its target; *open_to* (live, n) says which
+    households a zone may take.
 
     Groups of linked zones take their own step lengths and stop by themselves, so none depends on
     another group.
@@ -149,7 +233,7 @@ def _newton(
     of_cell[cells] = group[:, None]
     used = of_cell >= 0
     with np.errstate(divide="ignore"):
-        log_base = np.log(problem.base / problem.base.sum())
+        log_base = np.where(open_to, np.log(problem.base / problem.base.sum()), -np.inf)
     first = int(cells[:, fine:].min(initial=size))
 
     def weigh(theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -175,10 +259,10 @@ def _newton(
         off = np.abs(gradient) / np.maximum(np.abs(problem.targets), 1.0)
         worst = np.zeros(groups)
         np.maximum.at(worst, of_cell[used], off[used])
-        open_groups &= worst > 1e-7
+        open_groups &= worst > near
         if not open_groups.any():
             break
-        curvature = np.stack([(x * w[:, None]).T @ x for w in weights])
+        curvature = _curvature(x, weights, open_groups[group])
         curvature -= sums[:, :, None] * sums[:, None, :] / totals[:, None, None]
         step = _arrow_solve(curvature, gradient, problem.slack, cells, fine, first)
         step = np.where(used & open_groups[of_cell], step, 0.0)
@@ -195,6 +279,20 @@ def _newton(
         weights, value = tried, tried_value
         steps += open_groups
     return weights, theta, steps[group]
+
+
+def _curvature(x: np.ndarray, weights: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Return each wanted zone's sum of w x x' (live, K, K), zeros for the others.
+
+    Households of no weight to speak of are left out of a zone's sum.
+    """
+    found = np.zeros((len(weights), x.shape[1], x.shape[1]))
+    for z in np.flatnonzero(wanted):
+        w = weights[z]
+        held = np.flatnonzero(w > 1e-12 * w.sum())
+        part = x[held]
+        found[z] = (part * w[held, None]).T @ part
+    return found
 
 
 def _arrow_solve(
@@ -290,16 +388,19 @@ def _swap(
     """
     cells = problem.cells[z]
     scale = 1.0 / np.sqrt(problem.slack[cells])
-    x = problem.incidence * scale
-    norm = np.einsum("nk,nk->n", x, x)
     taken = counts[z] - lower[z]
     free = (taken == 0) & (share > _negligible(share))
+    rows = np.flatnonzero((taken > 0) | free)  # No other household is drawn or could be.
+    own, spare, open_to = taken[rows], free[rows], share[rows] > 0
+    plain = problem.incidence[rows]
+    x = plain * scale
+    norm = np.einsum("nk,nk->n", x, x)
     changed = False
     for _ in range(SWAP_CYCLES):
         improved = False
-        inside = np.flatnonzero(taken > 0)
+        inside = np.flatnonzero(own > 0)
         for at in range(0, len(inside), SWAP_BLOCK):
-            out, into = inside[at : at + SWAP_BLOCK], np.flatnonzero(free)
+            out, into = inside[at : at + SWAP_BLOCK], np.flatnonzero(spare)
             if not len(into):
                 break
             pull = 2.0 * (x @ (gap[cells] * scale))
@@ -312,12 +413,12 @@ def _swap(
             if gain[i, j] > -1e-9:
                 continue
             a, b = out[i], into[j]
-            counts[z, a] -= 1
-            counts[z, b] += 1
-            taken[a] -= 1
-            taken[b] += 1
-            free[a], free[b] = share[a] > 0, False
-            gap[cells] += problem.incidence[b] - problem.incidence[a]
+            counts[z, rows[a]] -= 1
+            counts[z, rows[b]] += 1
+            own[a] -= 1
+            own[b] += 1
+            spare[a], spare[b] = open_to[a], False
+            gap[cells] += plain[b] - plain[a]
             improved = changed = True
         if not improved:
             break

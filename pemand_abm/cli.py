@@ -28,7 +28,12 @@ main.add_command(evaluate)
 
 
 @main.command()
-@click.argument("region", type=FOLDER)
+@click.argument("region", type=FOLDER, required=False)
+@click.option(
+    "--populationsim",
+    type=FOLDER,
+    help="A PopulationSim project folder, in place of REGION; it is run as it is.",
+)
 @click.option("--out", type=FOLDER, help="Where to write; outputs/population-REGION by default.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the random draws.")
 @click.option(
@@ -38,11 +43,19 @@ main.add_command(evaluate)
     show_default=True,
     help="Never changes the result.",
 )
-def synthesize(region: Path, out: Path | None, seed: int, workers: int) -> None:
+def synthesize(
+    region: Path | None, populationsim: Path | None, out: Path | None, seed: int, workers: int
+) -> None:
     """Synthesize the households and persons of REGION, a folder with a recipe.yaml.
 
     Writes checked households.parquet and persons.parquet and prints how well the controls are met.
     """
+    if (region is None) == (populationsim is None):
+        raise click.UsageError("name a REGION, or a folder with --populationsim, one of the two")
+    if populationsim is not None:
+        _synthesize_project(populationsim, out, seed)
+        return
+    assert region is not None
     from pemand_abm.region import read_region
     from pemand_abm.study import check_writable
     from pemand_abm.synthesis import fit_summary, synthesize, write_population
@@ -59,6 +72,25 @@ def synthesize(region: Path, out: Path | None, seed: int, workers: int) -> None:
     click.echo(
         f"{len(population.households):,} households, {len(population.persons):,} persons in {out}"
     )
+
+
+def _synthesize_project(folder: Path, out: Path | None, seed: int) -> None:
+    from pemand_abm.populationsim import read_project, synthesize_project, write_project
+    from pemand_abm.study import check_writable
+    from pemand_abm.synthesis import fit_summary
+    from pemand_abm.tables import staging
+
+    project = read_project(folder)
+    for notice in project.notices:
+        say(notice)
+    out = out or Path("outputs") / f"population-{project.name}"
+    check_writable(out)
+    say(f"Synthesizing {project.name}, {len(project.frame.zones):,} {project.frame.zone}")
+    made = synthesize_project(project, seed)
+    with staging(out, last="fit_summary.csv") as place:
+        write_project(made, place)
+    click.echo(fit_summary(made.solution.fit).to_string(float_format="{:,.2f}".format))
+    click.echo(f"{len(made.households):,} households, {len(made.persons):,} persons in {out}")
 
 
 @main.command()

@@ -7,6 +7,7 @@ met stands in the fit table. Reading and checking the region's files is `region`
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,6 +59,73 @@ class Control:
         return self.target == target and self.geography == geography
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Frame:
+    """What a population is asked to meet, whatever files said so.
+
+    `geographies` are from coarse to fine, the last one the zone; `crosswalk` (index zone) has the
+    others as columns, `totals` the control totals by geography. `files` names where the totals of
+    each geography, the `controls` and the `seed` came from, for messages. With `drawn_from` a zone
+    takes only seed households of its own area of that geography, a column of the seed.
+    """
+
+    zones: pd.Index
+    geographies: tuple[str, ...]
+    crosswalk: pd.DataFrame
+    totals: Mapping[str, pd.DataFrame]
+    controls: pd.DataFrame
+    household_total: str
+    files: Mapping[str, str]
+    drawn_from: str = ""
+
+    @property
+    def zone(self) -> str:
+        return self.geographies[-1]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Solution:
+    """Whole households: how often a zone (row) takes a seed household (column), and the fit."""
+
+    counts: np.ndarray
+    fit: pd.DataFrame
+
+
+def solve(frame: Frame, households: pd.DataFrame, persons: pd.DataFrame, seed: int) -> Solution:
+    """Balance and round the seed's households to the frame's controls.
+
+    *households*: index of the seed's id, `weight`. *persons*: the same id as a column. Raises
+    TableError as `synthesize`.
+    """
+    problem, controls = problem_of(frame, households, persons)
+    weights, steps = balance(problem)
+    counts = round_weights(problem, weights, seed)
+    return Solution(counts, _fit(frame, controls, problem, weights, counts, steps))
+
+
+def problem_of(
+    frame: Frame, households: pd.DataFrame, persons: pd.DataFrame
+) -> tuple[Problem, list[Control]]:
+    """Return the frame's controls over this seed as arrays."""
+    households = _weighted(frame, households)
+    controls = _controls(frame, households, persons)
+    return _problem(frame, households, controls), controls
+
+
+def frame_of(region: Region) -> Frame:
+    """Return what a region asks for."""
+    recipe = region.recipe
+    return Frame(
+        region.zones.index,
+        tuple(recipe.geographies),
+        region.crosswalk.reindex(region.zones.index),
+        region.totals,
+        region.controls,
+        recipe.household_total,
+        {**recipe.totals, "controls": recipe.controls, "seed": recipe.seed.households},
+    )
+
+
 def synthesize(region: Region, seed: int, workers: int = 1) -> Population:
     """Synthesize the households and persons of a region.
 
@@ -73,26 +141,24 @@ def synthesize(region: Region, seed: int, workers: int = 1) -> Population:
         no errors: they are met as nearly as can be, and noted.
     """
     del workers
-    households = _weighted(region)
-    controls = _controls(region, households)
-    problem = _problem(region, households, controls)
-    weights, steps = balance(problem)
-    counts = round_weights(problem, weights, seed)
+    frame, households = frame_of(region), _weighted(frame_of(region), region.seed_households)
+    solution = solve(frame, households, region.seed_persons, seed)
     population = Population(
-        *_expand(region, households, counts),
+        *_expand(region, households, solution.counts),
         region.group_quarters.rename("persons").rename_axis("zone_id").to_frame(),
-        _fit(region, controls, problem, weights, counts, steps),
+        solution.fit,
     )
-    check_population(population, pd.Series(problem.totals, index=region.zones.index))
+    wanted = solution.fit.query("geography == @frame.zone and target == @frame.household_total")
+    totals = wanted.set_index("zone")["control"].reindex(region.zones.index)
+    check_population(population, totals)
     return population
 
 
 # Reading the controls into arrays.
 
 
-def _weighted(region: Region) -> pd.DataFrame:
+def _weighted(frame: Frame, households: pd.DataFrame) -> pd.DataFrame:
     """Return the seed's households with their weights; a seed without weights counts each once."""
-    households = region.seed_households
     if "weight" not in households:
         return households.assign(weight=1.0)
     weight = pd.to_numeric(households["weight"], errors="coerce").to_numpy("float64")
@@ -101,20 +167,18 @@ def _weighted(region: Region) -> pd.DataFrame:
         said = (
             f"column weight: {len(bad)} are not numbers of 0 or more, first at seed_id {some(bad)}"
         )
-        raise TableError(f"{region.recipe.seed.households}: {said}")
+        raise TableError(f"{frame.files['seed']}: {said}")
     if not weight.sum() > 0:
-        raise TableError(
-            f"{region.recipe.seed.households}: column weight: no household has a weight above 0"
-        )
+        raise TableError(f"{frame.files['seed']}: column weight: no household has a weight above 0")
     return households
 
 
-def _controls(region: Region, households: pd.DataFrame) -> list[Control]:
+def _controls(frame: Frame, households: pd.DataFrame, persons: pd.DataFrame) -> list[Control]:
     """Return the controls: the household total first, then the zones', then the coarser ones."""
-    recipe, problems = region.recipe, []
-    tables = {"households": households, "persons": region.seed_persons}
+    problems = []
+    tables = {"households": households, "persons": persons}
     controls = []
-    for row in region.controls.itertuples():
+    for row in frame.controls.itertuples():
         target, expression = str(row.target), str(row.expression)
         try:
             values = incidence(expression, tables, target).to_numpy()
@@ -124,49 +188,47 @@ def _controls(region: Region, households: pd.DataFrame) -> list[Control]:
         if (named := table_of(expression)) != row.seed_table:
             said = f"seed_table is {row.seed_table}, but its expression names {named}"
             problems.append(f"control {target}: {said}; make them agree")
-        column = region.totals[row.geography][row.control_field]
+        column = frame.totals[row.geography][row.control_field]
         wanted = pd.to_numeric(column, errors="coerce").to_numpy("float64")
         if not np.isfinite(wanted).all():
-            said = f"{recipe.totals[row.geography]}: column {row.control_field}"
+            said = f"{frame.files[row.geography]}: column {row.control_field}"
             problems.append(f"control {target}: {said} has cells that are no numbers")
         # An importance of 0 asks for a report alone; the least positive one does that.
         importance = max(float(row.importance), 1e-6)
         controls.append(Control(target, row.geography, importance, values, wanted))
-    totals = [c for c in controls if c.is_of(recipe.household_total, recipe.zone)]
+    totals = [c for c in controls if c.is_of(frame.household_total, frame.zone)]
     if not problems and len(totals) != 1:
-        said = f"must hold the target {recipe.household_total!r} once at geography {recipe.zone!r}"
+        said = f"must hold the target {frame.household_total!r} once at geography {frame.zone!r}"
         problems.append(f"{said}, holds it {len(totals)} times")
     if problems:
-        raise TableError(listed(problems, recipe.controls))
-    _check_totals(region, totals[0], households)
+        raise TableError(listed(problems, frame.files["controls"]))
+    _check_totals(frame, totals[0], households)
     others = [c for c in controls if c is not totals[0]]
-    return totals + sorted(others, key=lambda c: c.geography != recipe.zone)
+    return totals + sorted(others, key=lambda c: c.geography != frame.zone)
 
 
-def _check_totals(region: Region, total: Control, households: pd.DataFrame) -> None:
-    recipe = region.recipe
+def _check_totals(frame: Frame, total: Control, households: pd.DataFrame) -> None:
     if not (total.values[households["weight"].to_numpy() > 0] == 1).all():
         said = f"control {total.target}: the household total must count every household once"
-        raise TableError(f"{recipe.controls}: {said}; write the expression households.weight > 0")
-    wanted = pd.Series(total.wanted, index=region.totals[recipe.zone].index)
+        counts = f"{said}; write the expression households.weight > 0"
+        raise TableError(f"{frame.files['controls']}: {counts}")
+    wanted = pd.Series(total.wanted, index=frame.totals[frame.zone].index)
     bad = wanted[(wanted % 1 != 0) | (wanted < 0)]
     if not len(bad) and wanted.sum() > MOST_HOUSEHOLDS:
         said = f"asks for {wanted.sum():,.0f} households, more than {MOST_HOUSEHOLDS:,}"
         raise TableError(
-            f"{recipe.totals[recipe.zone]}: control {total.target}: {said}; check its unit"
+            f"{frame.files[frame.zone]}: control {total.target}: {said}; check its unit"
         )
     if len(bad):
         shown = "; ".join(f"zone {zone}: {value:g}" for zone, value in bad.head(3).items())
         said = f"{len(bad)} household totals are not whole numbers of 0 or more, first {shown}"
-        raise TableError(
-            f"{recipe.totals[recipe.zone]}: control {total.target}: {said}; round them"
-        )
+        raise TableError(f"{frame.files[frame.zone]}: control {total.target}: {said}; round them")
 
 
-def _problem(region: Region, households: pd.DataFrame, controls: list[Control]) -> Problem:
-    zones, recipe = region.zones.index, region.recipe
+def _problem(frame: Frame, households: pd.DataFrame, controls: list[Control]) -> Problem:
+    zones = frame.zones
     base = households["weight"].to_numpy("float64")
-    codes = {g: _codes(region, g) for g in region.totals}
+    codes = {g: _codes(frame, g) for g in frame.totals}
     total, *others = controls
     units = [_unit(c.values, base) for c in others]
     targets = [c.wanted / unit for c, unit in zip(others, units, strict=True)]
@@ -175,30 +237,61 @@ def _problem(region: Region, households: pd.DataFrame, controls: list[Control]) 
     importance = np.repeat([c.importance for c in others], np.diff(starts))
     values = [c.values / unit for c, unit in zip(others, units, strict=True)]
     cells = [start + codes[c.geography] for start, c in zip(starts, others, strict=False)]
-    coarse = {c.geography for c in others} - {recipe.zone}
-    nested = region.crosswalk.reindex(zones).iloc[:, :1].to_numpy().ravel()
+    coarse = {c.geography for c in others} - {frame.zone}
+    area, belongs = _drawn_from(frame, households)
+    totals = total.wanted[codes[frame.zone]].astype("int64")
+    _check_drawn(frame, area, belongs, base, totals)
     return Problem(
         zones=zones.tolist(),
-        totals=total.wanted[codes[recipe.zone]].astype("int64"),
+        totals=totals,
         base=base,
         incidence=np.column_stack([*values, np.zeros((len(base), 0))]),
-        fine=sum(c.geography == recipe.zone for c in others),
+        fine=sum(c.geography == frame.zone for c in others),
         cells=np.column_stack([*cells, np.zeros((len(zones), 0))]).astype("int64"),
         targets=flat,
         slack=np.maximum(np.abs(flat), 1.0) / importance,
-        area=pd.factorize(nested)[0] if len(nested) else np.zeros(len(zones), dtype="int64"),
-        linked=linked([codes[g] for g in recipe.geographies if g in coarse], len(zones)),
+        area=area,
+        linked=linked([codes[g] for g in frame.geographies if g in coarse], len(zones)),
+        belongs=belongs,
     )
 
 
-def _codes(region: Region, geography: str) -> np.ndarray:
+def _drawn_from(frame: Frame, households: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """Return each zone's area of the seed's geography, and each household's; -1: of every area."""
+    anywhere = np.full(len(households), -1)
+    if not frame.drawn_from:
+        coarsest = frame.crosswalk.reindex(frame.zones).iloc[:, :1].to_numpy().ravel()
+        area = pd.factorize(coarsest)[0] if len(coarsest) else np.zeros(len(frame.zones))
+        return area.astype("int64"), anywhere
+    column = frame.crosswalk.reindex(frame.zones)[frame.drawn_from]
+    area, names = pd.factorize(column, sort=True)
+    return area.astype("int64"), pd.Index(names).get_indexer(households[frame.drawn_from])
+
+
+def _check_drawn(
+    frame: Frame, area: np.ndarray, belongs: np.ndarray, base: np.ndarray, totals: np.ndarray
+) -> None:
+    if not frame.drawn_from:
+        return
+    held = np.bincount(area, minlength=area.max() + 1) * 0.0
+    known = belongs >= 0
+    np.add.at(held, belongs[known], base[known])
+    empty = np.flatnonzero((held[area] <= 0) & (totals > 0))
+    if len(empty):
+        raise TableError(
+            f"{frame.files['seed']}: no household of weight for the {frame.drawn_from} of zones"
+            f" {some(frame.zones[empty])}; every {frame.drawn_from} needs a seed of its own"
+        )
+
+
+def _codes(frame: Frame, geography: str) -> np.ndarray:
     """Return for each zone the row of its area in a geography's totals."""
-    zones, held = region.zones.index, region.totals[geography].index
-    fine = geography == region.recipe.zone
-    code = held.get_indexer(zones if fine else pd.Index(region.crosswalk[geography].reindex(zones)))
+    zones, held = frame.zones, frame.totals[geography].index
+    fine = geography == frame.zone
+    code = held.get_indexer(zones if fine else pd.Index(frame.crosswalk[geography].reindex(zones)))
     if (code < 0).any():
         lacking = some(zones[code < 0])
-        raise TableError(f"{region.recipe.totals[geography]}: lacks the area of zones {lacking}")
+        raise TableError(f"{frame.files[geography]}: lacks the area of zones {lacking}")
     return code
 
 
@@ -271,7 +364,7 @@ def check_population(population: Population, totals: pd.Series) -> None:
 
 @one_thread
 def _fit(
-    region: Region,
+    frame: Frame,
     controls: list[Control],
     problem: Problem,
     weights: np.ndarray,
@@ -281,9 +374,9 @@ def _fit(
     """Return the fit of every control in the file's order, with notes on what was not met."""
     by_name = {(c.geography, c.target): c for c in controls}
     parts = []
-    for row in region.controls.itertuples():
+    for row in frame.controls.itertuples():
         control = by_name[row.geography, row.target]
-        areas, code = region.totals[row.geography].index, _codes(region, row.geography)
+        areas, code = frame.totals[row.geography].index, _codes(frame, row.geography)
         part = pd.DataFrame(
             {
                 "geography": row.geography,

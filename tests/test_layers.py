@@ -19,6 +19,7 @@ LAYERS = [
         "expressions",
         "balancing",
         "synthesis",
+        "populationsim",
         "anchors",
         "anchoring",
         "surrogate",

@@ -166,8 +166,9 @@ def test_balanced_weights_are_those_of_iterative_proportional_fitting(tiny):
     for _ in range(500):
         weight = weight * (np.array([40, 45, 15]) / np.bincount(size, weight))[size]
         weight = weight * np.where(own, 35 / weight[own].sum(), 65 / weight[~own].sum())
-    held = synthesis._weighted(region)
-    problem = synthesis._problem(region, held, synthesis._controls(region, held))
+    problem = synthesis.problem_of(
+        synthesis.frame_of(region), region.seed_households, region.seed_persons
+    )[0]
     found, _ = balancing.balance(problem, most=1e9)
     assert found[0] == pytest.approx(weight, rel=1e-4)
 
@@ -182,8 +183,9 @@ def test_soft_controls_of_two_geographies_are_balanced_as_a_general_optimizer_do
         ],
         {"own": 70}, HH=[60, 40, 0], pop=[120, 130, 0], kids=[20, 50, 0],
     )  # fmt: skip
-    held = synthesis._weighted(region)
-    problem = synthesis._problem(region, held, synthesis._controls(region, held))
+    problem = synthesis.problem_of(
+        synthesis.frame_of(region), region.seed_households, region.seed_persons
+    )[0]
     found, _ = balancing.balance(problem, most=1e9)
 
     seed = tiny.seed_households
@@ -228,8 +230,9 @@ def test_expansion_is_bounded_however_important_the_control(tiny, importance):
 
 
 def test_expansion_is_bounded_over_all_zones_of_the_coarsest_area(sf25):
-    households = synthesis._weighted(sf25)
-    problem = synthesis._problem(sf25, households, synthesis._controls(sf25, households))
+    problem = synthesis.problem_of(
+        synthesis.frame_of(sf25), sf25.seed_households, sf25.seed_persons
+    )[0]
     weights, _ = balancing.balance(problem, most=5)
     expansion = weights.sum(axis=0) / problem.base * problem.base.sum() / weights.sum()
     assert 4.99 < expansion.max() < 5.01
@@ -264,8 +267,9 @@ def test_numeric_controls_hold_whatever_their_unit(tiny):
 
 
 def test_counts_are_weights_rounded_down_or_up(sf25):
-    households = synthesis._weighted(sf25)
-    problem = synthesis._problem(sf25, households, synthesis._controls(sf25, households))
+    problem = synthesis.problem_of(
+        synthesis.frame_of(sf25), sf25.seed_households, sf25.seed_persons
+    )[0]
     weights, steps = balancing.balance(problem)
     counts = balancing.round_weights(problem, weights, 3)
     assert (np.abs(counts - weights) < 1).all()
