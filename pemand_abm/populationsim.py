@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field
 
+from pemand_abm.balancing import MOST_EXPANSION
 from pemand_abm.errors import TableError, listed
 from pemand_abm.ids import as_ids, some
 from pemand_abm.settings import read_settings, suggestion
@@ -63,6 +64,7 @@ class Settings(_Loose):
     household_weight_col: str
     household_id_col: str
     total_hh_control: str
+    max_expansion_factor: float = MOST_EXPANSION
     control_file_name: str = "controls.csv"
     output_synthetic_population: _Outputs = _Outputs()
 
@@ -273,7 +275,8 @@ def _seed(
 
 def synthesize_project(project: Project, seed: int) -> Synthesized:
     """Synthesize the project's population; household totals are exact in every zone."""
-    solution = solve(project.frame, project.households, project.persons, seed)
+    most = project.settings.max_expansion_factor
+    solution = solve(project.frame, project.households, project.persons, seed, most)
     key, outputs = project.settings.household_id_col, project.settings.output_synthetic_population
     zone, kind = np.nonzero(solution.counts)
     times = solution.counts[zone, kind]

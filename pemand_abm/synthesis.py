@@ -14,7 +14,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from pemand_abm.balancing import NEWTON_STEPS, Problem, balance, linked, one_thread, round_weights
+from pemand_abm.balancing import (
+    MOST_EXPANSION,
+    NEWTON_STEPS,
+    Problem,
+    balance,
+    linked,
+    one_thread,
+    round_weights,
+)
 from pemand_abm.errors import TableError, listed
 from pemand_abm.expressions import incidence, table_of
 from pemand_abm.ids import as_ids, some
@@ -91,14 +99,21 @@ class Solution:
     fit: pd.DataFrame
 
 
-def solve(frame: Frame, households: pd.DataFrame, persons: pd.DataFrame, seed: int) -> Solution:
+def solve(
+    frame: Frame,
+    households: pd.DataFrame,
+    persons: pd.DataFrame,
+    seed: int,
+    most: float = MOST_EXPANSION,
+) -> Solution:
     """Balance and round the seed's households to the frame's controls.
 
-    *households*: index of the seed's id, `weight`. *persons*: the same id as a column. Raises
-    TableError as `synthesize`.
+    *households*: index of the seed's id, `weight`. *persons*: the same id as a column. *most*:
+    how many times the mean expansion of its area no household may exceed. Raises TableError as
+    `synthesize`.
     """
     problem, controls = problem_of(frame, households, persons)
-    weights, steps = balance(problem)
+    weights, steps = balance(problem, most)
     counts = round_weights(problem, weights, seed)
     return Solution(counts, _fit(frame, controls, problem, weights, counts, steps))
 
