@@ -56,6 +56,7 @@ def synthesize(
         _synthesize_project(populationsim, out, seed)
         return
     assert region is not None
+    from pemand_abm.fit import copies_of, named_by, write_fit_page
     from pemand_abm.region import read_region
     from pemand_abm.study import check_writable
     from pemand_abm.synthesis import fit_summary, synthesize, write_population
@@ -66,15 +67,29 @@ def synthesize(
     check_writable(out)
     say(f"Synthesizing {known.recipe.title}")
     population = synthesize(known, seed, workers)
+    homes = known.seed_households
+    seed_homes = homes if "weight" in homes else homes.assign(weight=1.0)
+    zones = known.polygons.assign(district=known.zones["district"])
     with staging(out, last="fit_summary.csv") as place:
         write_population(population, place)
+        write_fit_page(
+            place,
+            known.recipe.title,
+            population.fit,
+            seed_homes,
+            copies_of(population.households["seed_id"], seed_homes.index),
+            [c for c in seed_homes if c not in {"weight", *named_by(known.controls)}],
+            zones,
+        )
     click.echo(fit_summary(population.fit).to_string(float_format="{:,.2f}".format))
     click.echo(
-        f"{len(population.households):,} households, {len(population.persons):,} persons in {out}"
+        f"{len(population.households):,} households, {len(population.persons):,} persons in {out};"
+        f" open {out / 'fit.html'}"
     )
 
 
 def _synthesize_project(folder: Path, out: Path | None, seed: int) -> None:
+    from pemand_abm.fit import named_by, write_fit_page
     from pemand_abm.populationsim import read_project, synthesize_project, write_project
     from pemand_abm.study import check_writable
     from pemand_abm.synthesis import fit_summary
@@ -89,8 +104,22 @@ def _synthesize_project(folder: Path, out: Path | None, seed: int) -> None:
     made = synthesize_project(project, seed)
     with staging(out, last="fit_summary.csv") as place:
         write_project(made, place)
+        frame, homes = project.frame, project.households
+        asked = project.settings.output_synthetic_population.households.columns
+        named = {*named_by(frame.controls), *frame.geographies}
+        write_fit_page(
+            place,
+            f"{project.name}, a PopulationSim folder",
+            made.solution.fit,
+            homes,
+            made.solution.counts.sum(axis=0),
+            [c for c in asked if c in homes and c not in named],
+        )
     click.echo(fit_summary(made.solution.fit).to_string(float_format="{:,.2f}".format))
-    click.echo(f"{len(made.households):,} households, {len(made.persons):,} persons in {out}")
+    click.echo(
+        f"{len(made.households):,} households, {len(made.persons):,} persons in {out};"
+        f" open {out / 'fit.html'}"
+    )
 
 
 @main.command()

@@ -93,11 +93,11 @@ def _layout(height: int, **more: Any) -> dict[str, Any]:
     }
 
 
-def zone_map(zones: GeoDataFrame) -> Figure:
+def zone_map(zones: GeoDataFrame, measures: Mapping[str, tuple[str, str]] = MEASURES) -> Figure:
     """Return a map of filled polygons with a button for each measure; no tiles are fetched."""
     import plotly.graph_objects as go
 
-    looks = {m: _look(zones, m) for m in MEASURES if m in zones}
+    looks = {m: _look(zones, m, *words) for m, words in measures.items() if m in zones}
     look = looks[next(iter(looks))]
     line = {"color": "white", "width": 0.8}
     outlines = zip(_outlines(zones), look["fillcolor"], look["text"], strict=False)
@@ -120,7 +120,7 @@ def zone_map(zones: GeoDataFrame) -> Figure:
     # Polygons have no colour bar of their own: a trace without points carries it.
     figure.add_scatter(x=[None], y=[None], mode="markers", marker=look["marker"][-1])
     buttons = [
-        {"label": MEASURES[m][0], "method": "restyle", "args": [look]} for m, look in looks.items()
+        {"label": measures[m][0], "method": "restyle", "args": [look]} for m, look in looks.items()
     ]
     menu = {"type": "buttons", "direction": "right", "buttons": buttons, "x": 0, "xanchor": "left"}
     menu |= {"y": 1.02, "yanchor": "bottom", "bgcolor": "white", "bordercolor": "#b9c2cc"}
@@ -186,13 +186,12 @@ def flow_map(zones: GeoDataFrame, flows: pd.DataFrame) -> Figure:
     )
 
 
-def _look(zones: GeoDataFrame, measure: str) -> dict[str, list[Any]]:
+def _look(zones: GeoDataFrame, measure: str, title: str, unit: str) -> dict[str, list[Any]]:
     """Return what a measure sets on the traces: each zone's, then the colour bar's."""
     from plotly.colors import sample_colorscale
 
     scale = [[i / (len(COLOURS) - 1), c] for i, c in enumerate(COLOURS)]
     values = zones[measure].astype("float64").to_numpy()
-    title, unit = MEASURES[measure]
     known = values[np.isfinite(values)]
     low, high = (known.min(), known.max()) if len(known) else (0.0, 1.0)
     high = high if high > low else low + 1.0
@@ -318,6 +317,71 @@ def trip_histogram(decisions: pd.DataFrame) -> Figure:
         )
     )
     return figure
+
+
+def fit_scatter(fit: pd.DataFrame) -> Figure:
+    """Return what was found over what was wanted, a point a cell, a colour a geography."""
+    import plotly.graph_objects as go
+
+    top = float(fit[["control", "result"]].max().max()) or 1.0
+    figure = go.Figure()
+    figure.add_scatter(
+        x=[0, top],
+        y=[0, top],
+        mode="lines",
+        name="met",
+        line={"color": "#b9c2cc", "dash": "dot"},
+        hoverinfo="skip",
+    )
+    for place, (geography, part) in enumerate(fit.groupby("geography", sort=False)):
+        told = [
+            f"{html.escape(str(z))}, {html.escape(str(t))}"
+            for z, t in zip(part["zone"], part["target"], strict=True)
+        ]
+        figure.add_scattergl(
+            x=part["control"].tolist(),
+            y=part["result"].tolist(),
+            mode="markers",
+            name=html.escape(str(geography)),
+            marker={"color": LINES[place % len(LINES)], "size": 5, "opacity": 0.6},
+            text=told,
+            hovertemplate="%{text}<br>wanted %{x:,.0f}, found %{y:,.0f}<extra></extra>",
+        )
+    axis = {"gridcolor": "#e6eaee", "tickformat": ",~d", "rangemode": "tozero"}
+    return figure.update_layout(
+        _layout(420, xaxis={**axis, "title": "wanted"}, yaxis={**axis, "title": "found"})
+    ).update_layout(margin={"l": 60, "b": 50})
+
+
+def expansion_histogram(factors: pd.Series) -> Figure:
+    """Return the distribution of seed households over copies for each unit of weight."""
+    import plotly.graph_objects as go
+
+    known = factors.dropna()
+    top = float(known.quantile(0.995)) or 1.0
+    edges = np.linspace(0, top, 31)
+    count, _ = np.histogram(known.clip(upper=top), edges)
+    figure = go.Figure(
+        go.Bar(
+            x=((edges[:-1] + edges[1:]) / 2).round(4).tolist(),
+            y=count.tolist(),
+            marker_color="#255a7d",
+            hovertemplate="about %{x:.2f}: %{y:,} seed households<extra></extra>",
+        )
+    )
+    return figure.update_layout(
+        _layout(
+            280,
+            bargap=0.05,
+            xaxis={"title": "copies for each unit of the seed's weight (the last bar: and more)"},
+            yaxis={"title": "seed households", "gridcolor": "#e6eaee"},
+        )
+    ).update_layout(margin={"l": 60, "b": 50})
+
+
+def residual_map(zones: GeoDataFrame) -> Figure:
+    """Return a map of the column `off`, %: what a zone's controls are not met by."""
+    return zone_map(zones, {"off": ("Not met", "% of the zone's controls")})
 
 
 LINES = ("#255a7d", "#c0504d", "#63b795", "#e0a83c", "#8c8fa3", "#5d4a8a", "#7a5c3e", "#2f8f9d")

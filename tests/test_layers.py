@@ -26,7 +26,7 @@ LAYERS = [
         "surveys",
     },
     {"talks", "agreements", "terms", "desk", "housing", "relocation", "sample"},
-    {"demand", "export", "geopackage", "figures", "report", "transcript"},
+    {"demand", "export", "geopackage", "figures", "fit", "report", "transcript"},
     {"scenario", "world", "study", "records", "evaluation"},
     {"init", "doctor", "cli_options", "cli_evaluate", "cli", "__main__"},
 ]
