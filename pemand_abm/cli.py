@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -35,6 +36,9 @@ main.add_command(evaluate)
     help="A PopulationSim project folder, in place of REGION; it is run as it is.",
 )
 @click.option("--out", type=FOLDER, help="Where to write; outputs/population-REGION by default.")
+@click.option(
+    "--points", is_flag=True, help="Give each household a random point of its zone's polygon."
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the random draws.")
 @click.option(
     "--workers",
@@ -44,7 +48,12 @@ main.add_command(evaluate)
     help="Never changes the result.",
 )
 def synthesize(
-    region: Path | None, populationsim: Path | None, out: Path | None, seed: int, workers: int
+    region: Path | None,
+    populationsim: Path | None,
+    out: Path | None,
+    points: bool,
+    seed: int,
+    workers: int,
 ) -> None:
     """Synthesize the households and persons of REGION, a folder with a recipe.yaml.
 
@@ -53,6 +62,8 @@ def synthesize(
     if (region is None) == (populationsim is None):
         raise click.UsageError("name a REGION, or a folder with --populationsim, one of the two")
     if populationsim is not None:
+        if points:
+            raise click.UsageError("--points needs polygons, which a PopulationSim folder lacks")
         _synthesize_project(populationsim, out, seed)
         return
     assert region is not None
@@ -67,6 +78,11 @@ def synthesize(
     check_writable(out)
     say(f"Synthesizing {known.recipe.title}")
     population = synthesize(known, seed, workers)
+    if points:
+        from pemand_abm.geography import points_in
+
+        drawn = points_in(known.polygons, population.households["home_zone_id"], seed)
+        population = replace(population, households=population.households.join(drawn))
     homes = known.seed_households
     seed_homes = homes if "weight" in homes else homes.assign(weight=1.0)
     zones = known.polygons.assign(district=known.zones["district"])

@@ -8,8 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 
+from pemand_abm import keys
 from pemand_abm.errors import TableError, listed
 from pemand_abm.ids import as_ids, some
 
@@ -82,6 +84,47 @@ def read_polygons(path: Path, id_column: str, zones: pd.Index | None = None) -> 
     if len(lacking):
         raise TableError(f"{path}: {len(lacking)} zones have no polygon: {some(lacking)}")
     return table.set_axis(table.index.astype(zones.dtype)).loc[zones].rename_axis("zone_id")
+
+
+def points_in(
+    polygons: GeoDataFrame, zones: pd.Series, seed: int, tries: int = 200
+) -> pd.DataFrame:
+    """Return a random point of its zone's polygon for each household.
+
+    Parameters
+    ----------
+    polygons : GeoDataFrame
+        Indexed by zone, in longitude and latitude.
+    zones : Series
+        Each household's zone, indexed by its id, by which the draw is keyed.
+
+    Returns
+    -------
+    DataFrame
+        ``x`` and ``y`` (degrees), each place of the polygon as likely as another: nothing is known
+        of where in a zone homes are. After *tries* draws outside, which a polygon that fills hardly
+        any of its bounds may need, the point is one that shapely places within.
+    """
+    import shapely
+
+    found = pd.DataFrame({"x": np.nan, "y": np.nan}, index=zones.index)
+    for zone, ids in zones.groupby(zones, sort=True).groups.items():
+        shape = polygons.geometry.loc[zone]
+        west, south, east, north = shape.bounds
+        shapely.prepare(shape)
+        open_ids = ids
+        for attempt in range(tries):
+            x = west + (east - west) * keys.uniforms(open_ids, seed, "point", "x", attempt)
+            y = south + (north - south) * keys.uniforms(open_ids, seed, "point", "y", attempt)
+            inside = shapely.contains_xy(shape, x, y)
+            found.loc[open_ids[inside], ["x", "y"]] = np.column_stack([x[inside], y[inside]])
+            open_ids = open_ids[~inside]
+            if not len(open_ids):
+                break
+        if len(open_ids):
+            place = shape.representative_point()
+            found.loc[open_ids, ["x", "y"]] = [place.x, place.y]
+    return found
 
 
 def _problems(table: GeoDataFrame, id_column: str) -> list[str]:

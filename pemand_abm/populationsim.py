@@ -21,7 +21,7 @@ from pemand_abm.balancing import MOST_EXPANSION
 from pemand_abm.errors import TableError, listed
 from pemand_abm.ids import as_ids, some
 from pemand_abm.settings import read_settings, suggestion
-from pemand_abm.synthesis import Frame, Solution, fit_summary, solve
+from pemand_abm.synthesis import Frame, Solution, fit_summary, solve, summaries
 from pemand_abm.tables import write_csv, write_parquet
 
 CONTROLS = ("target", "geography", "seed_table", "importance", "control_field", "expression")
@@ -306,28 +306,6 @@ def _persons(
     return pd.concat([finest, found[rest]], axis=1)
 
 
-def summaries(synthesized: Synthesized) -> dict[str, pd.DataFrame]:
-    """Return PopulationSim's `summary_GEOGRAPHY` tables of the controls' own geographies.
-
-    Index (`geography`, `id`); for each target `TARGET_control`, `TARGET_result`, `TARGET_diff`.
-    """
-    found = {}
-    for geography, part in synthesized.solution.fit.groupby("geography", sort=False):
-        wide = part.pivot(
-            index="zone", columns="target", values=["control", "result", "difference"]
-        )
-        targets = part["target"].unique()
-        columns = {
-            f"{target}_{name}": wide[held, target]
-            for name, held in (("control", "control"), ("result", "result"), ("diff", "difference"))
-            for target in targets
-        }
-        table = pd.DataFrame(columns).rename_axis("id").reset_index()
-        table.insert(0, "geography", geography)
-        found[f"summary_{geography}"] = table.set_index(["geography", "id"])
-    return found
-
-
 def write_project(synthesized: Synthesized, out: Path) -> None:
     """Write the population under PopulationSim's names and as parquet, and how well it fits."""
     outputs = synthesized.project.settings.output_synthetic_population
@@ -346,7 +324,7 @@ def write_project(synthesized: Synthesized, out: Path) -> None:
         write_csv(shown.set_index(shown.columns[0]), out / f"{name}.csv")
     write_parquet(synthesized.households.pipe(_plain), out / "households.parquet")
     write_parquet(synthesized.persons.pipe(_plain), out / "persons.parquet")
-    for name, table in summaries(synthesized).items():
+    for name, table in summaries(synthesized.solution.fit).items():
         write_csv(table, out / f"{name}.csv")
     fit = synthesized.solution.fit
     write_csv(fit.set_index(["geography", "zone", "target"]), out / "fit.csv")

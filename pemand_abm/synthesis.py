@@ -462,6 +462,27 @@ def fit_summary(fit: pd.DataFrame) -> pd.DataFrame:
     )
 
 
+def summaries(fit: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Return PopulationSim's `summary_GEOGRAPHY` tables of the controls' geographies, by name.
+
+    Index (`geography`, `id`); for each target `TARGET_control`, `TARGET_result`, `TARGET_diff`.
+    """
+    found = {}
+    for geography, part in fit.groupby("geography", sort=False):
+        wide = part.pivot(
+            index="zone", columns="target", values=["control", "result", "difference"]
+        )
+        columns = {
+            f"{target}_{name}": wide[held, target]
+            for name, held in (("control", "control"), ("result", "result"), ("diff", "difference"))
+            for target in part["target"].unique()
+        }
+        table = pd.DataFrame(columns).rename_axis("id").reset_index()
+        table.insert(0, "geography", geography)
+        found[f"summary_{geography}"] = table.set_index(["geography", "id"])
+    return found
+
+
 def write_population(population: Population, out: Path) -> None:
     """Write the population's tables as parquet, and its fit and the summary as CSV."""
     out = Path(out)
@@ -470,3 +491,5 @@ def write_population(population: Population, out: Path) -> None:
     write_parquet(population.group_quarters, out / "group_quarters.parquet")
     write_csv(population.fit.set_index(["geography", "zone", "target"]), out / "fit.csv")
     write_csv(fit_summary(population.fit), out / "fit_summary.csv")
+    for name, table in summaries(population.fit).items():
+        write_csv(table, out / f"{name}.csv")

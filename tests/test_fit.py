@@ -67,6 +67,26 @@ def test_the_page_opens_offline_and_shows_map_scatter_and_histogram(out):
     assert "What no control names" in text
 
 
+def test_points_lie_in_the_households_own_zone_and_spread_over_it(tmp_path):
+    import geopandas
+    import shapely
+
+    region = write_region(tmp_path / "region", ("B", "A", "C 3"), (400, 60, 0))
+    for name in ("one", "two"):
+        arguments = ["synthesize", str(region), "--points", "--out", str(tmp_path / name)]
+        assert CliRunner().invoke(main, arguments, catch_exceptions=False).exit_code == 0
+    homes = pd.read_parquet(tmp_path / "one" / "households.parquet")
+    again = pd.read_parquet(tmp_path / "two" / "households.parquet")
+    assert homes["x"].equals(again["x"])
+    shapes = geopandas.read_file(region / "zones.geojson").set_index("zone_id").geometry
+    own = shapes.loc[homes["home_zone_id"]]
+    assert shapely.contains_xy(own.to_numpy(), homes["x"], homes["y"]).all()
+    first = homes[homes["home_zone_id"] == "B"]
+    west, _, east, _ = shapes["B"].bounds
+    share = ((first["x"] - west) / (east - west)).to_numpy()
+    assert abs(share.mean() - 0.5) < 0.06 and abs(share.std() - 12**-0.5) < 0.04
+
+
 def test_what_files_say_is_text_on_the_page(tmp_path):
     path = fitting.write_fit_page(
         tmp_path, "<i>mine</i>", FIT, SEED, np.array([3, 1, 0]), ["tenure"]

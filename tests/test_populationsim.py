@@ -8,7 +8,8 @@ from click.testing import CliRunner
 
 from pemand_abm.cli import main
 from pemand_abm.errors import SettingsError, TableError
-from pemand_abm.populationsim import read_project, summaries, synthesize_project
+from pemand_abm.populationsim import read_project, synthesize_project
+from pemand_abm.synthesis import summaries
 
 SETTINGS = {
     "INTEGERIZE_WITH_BACKSTOPPED_CONTROLS": True,
@@ -118,7 +119,7 @@ def test_persons_are_the_members_of_their_households(made):
 
 
 def test_summaries_have_populationsims_columns_and_what_was_synthesized(made):
-    tables = summaries(made)
+    tables = summaries(made.solution.fit)
     taz = tables["summary_TAZ"]
     assert list(taz.columns)[:1] == ["num_hh_control"] and "size_2_diff" in taz.columns
     assert taz.index.names == ["geography", "id"]

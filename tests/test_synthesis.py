@@ -299,7 +299,7 @@ def test_files_are_the_same_bytes_for_any_number_of_workers(tiny, tmp_path):
     names = sorted(p.name for p in (tmp_path / "1").iterdir())
     assert names == [
         "fit.csv", "fit_summary.csv", "group_quarters.parquet",
-        "households.parquet", "persons.parquet",
+        "households.parquet", "persons.parquet", "summary_region.csv", "summary_zone.csv",
     ]  # fmt: skip
     for name in names:
         assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()
