@@ -76,7 +76,8 @@ def synthesize(
     known = read_region(region)
     out = out or Path("outputs") / f"population-{known.recipe.name}"
     check_writable(out)
-    say(f"Synthesizing {known.recipe.title}")
+    given = known.placed is not None
+    say(f"{'Reading the population of' if given else 'Synthesizing'} {known.recipe.title}")
     population = synthesize(known, seed, workers)
     if points:
         from pemand_abm.geography import points_in
@@ -88,20 +89,20 @@ def synthesize(
     zones = known.polygons.assign(district=known.zones["district"])
     with staging(out, last="fit_summary.csv") as place:
         write_population(population, place)
-        write_fit_page(
-            place,
-            known.recipe.title,
-            population.fit,
-            seed_homes,
-            copies_of(population.households["seed_id"], seed_homes.index),
-            [c for c in seed_homes if c not in {"weight", *named_by(known.controls)}],
-            zones,
-        )
-    click.echo(fit_summary(population.fit).to_string(float_format="{:,.2f}".format))
-    click.echo(
-        f"{len(population.households):,} households, {len(population.persons):,} persons in {out};"
-        f" open {out / 'fit.html'}"
-    )
+        if not given:
+            write_fit_page(
+                place,
+                known.recipe.title,
+                population.fit,
+                seed_homes,
+                copies_of(population.households["seed_id"], seed_homes.index),
+                [c for c in seed_homes if c not in {"weight", *named_by(known.controls)}],
+                zones,
+            )
+    if not given:
+        click.echo(fit_summary(population.fit).to_string(float_format="{:,.2f}".format))
+    count = f"{len(population.households):,} households, {len(population.persons):,} persons"
+    click.echo(f"{count} in {out}" + ("" if given else f"; open {out / 'fit.html'}"))
 
 
 def _synthesize_project(folder: Path, out: Path | None, seed: int) -> None:

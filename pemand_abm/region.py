@@ -43,6 +43,7 @@ OWN_COLUMNS = (
     "seed_id", "weight", "household_id", "person_id", "home_zone_id", "home_zone_id_before",
     "district",
 )  # fmt: skip
+ZONE = "home_zone_id"  # of a given population
 MAY_BE_NEGATIVE = ("income",)  # a loss from self-employment, in PUMS
 LARGEST = 2.0**53  # Beyond it float64 skips whole numbers.
 YOUNGEST_HEAD = 15  # The age from which the survey tables know heads of households.
@@ -76,8 +77,27 @@ class SeedFiles(Strict):
     weight: str = "weight"
 
 
+class PopulationFiles(Strict):
+    """A population that others made: its households and persons, and the columns of id and zone.
+
+    `columns` says for each of our columns that has another name in the files what that is.
+    """
+
+    households: str
+    persons: str
+    id: str = "household_id"
+    zone: str = "home_zone_id"
+    columns: dict[str, str] = Field(default_factory=dict)
+
+
+SYNTHESIZED = ("seed", "geographies", "crosswalk", "totals", "controls", "household_total")
+
+
 class Recipe(Strict):
-    """What `recipe.yaml` says: the files of a region and how they belong together."""
+    """What `recipe.yaml` says: the files of a region and how they belong together.
+
+    Its population is synthesized from a seed and controls, or given (`population`).
+    """
 
     name: str
     title: str
@@ -86,17 +106,33 @@ class Recipe(Strict):
     zones: ZonesFile
     land_use: str
     skims: SkimsFile
-    seed: SeedFiles
-    geographies: tuple[str, ...] = Field(min_length=1)
-    crosswalk: str
-    totals: dict[str, str]
-    controls: str
-    household_total: str
+    seed: SeedFiles | None = None
+    geographies: tuple[str, ...] = ()
+    crosswalk: str = ""
+    totals: dict[str, str] = Field(default_factory=dict)
+    controls: str = ""
+    household_total: str = ""
+    population: PopulationFiles | None = None
     group_quarters: str | None = None
     encoding: str = "utf-8-sig"
 
     @model_validator(mode="after")
+    def _one_population(self) -> Recipe:
+        given = [k for k in SYNTHESIZED if getattr(self, k)]
+        lacking = [k for k in SYNTHESIZED if not getattr(self, k)]
+        if self.population and given:
+            raise ValueError(
+                f"population: is given, so {', '.join(given)} are of no use; leave them out"
+            )
+        if not self.population and lacking:
+            said = f"key {', '.join(map(repr, lacking))} is lacking"
+            raise ValueError(f"{said}; a population that others made is named by population")
+        return self
+
+    @model_validator(mode="after")
     def _totals_are_of_geographies(self) -> Recipe:
+        if self.population:
+            return self
         for name in self.totals:
             if name not in self.geographies:
                 raise ValueError(
@@ -110,13 +146,24 @@ class Recipe(Strict):
     @property
     def zone(self) -> str:
         """The finest geography, that of the zones."""
-        return self.geographies[-1]
+        return self.geographies[-1] if self.geographies else "zone"
+
+    @property
+    def sources(self) -> SeedFiles:
+        """The households and persons, surveyed or given; given ones have no weight."""
+        if self.population:
+            own = self.population
+            return SeedFiles(households=own.households, persons=own.persons, id=own.id)
+        assert self.seed is not None
+        return self.seed
 
     @property
     def files(self) -> tuple[str, ...]:
         """Every file that the recipe names."""
-        names = [self.zones.file, self.land_use, self.skims.file, self.seed.households]
-        names += [self.seed.persons, self.crosswalk, *self.totals.values(), self.controls]
+        names = [self.zones.file, self.land_use, self.skims.file]
+        names += [self.sources.households, self.sources.persons]
+        if not self.population:
+            names += [self.crosswalk, *self.totals.values(), self.controls]
         return (*names, self.group_quarters) if self.group_quarters else tuple(names)
 
 
@@ -144,6 +191,8 @@ class Region:
     """Index zone, columns the coarser geographies."""
     group_quarters: pd.Series
     """Persons outside households by zone; 0 where the file has none."""
+    placed: pd.Series | None = None
+    """Of a given population: each household's zone, by `seed_id`; then nothing is synthesized."""
 
 
 def read_region(folder: Path, skims: bool = True) -> Region:
@@ -171,9 +220,12 @@ def read_region(folder: Path, skims: bool = True) -> Region:
 
     zone_columns = [
         tables[recipe.land_use]["zone_id"],
-        tables[recipe.crosswalk][recipe.zone],
-        tables[recipe.totals[recipe.zone]][recipe.zone],
     ]
+    if recipe.population:
+        zone_columns.append(tables[recipe.population.households][ZONE])
+    else:
+        zone_columns.append(tables[recipe.crosswalk][recipe.zone])
+        zone_columns.append(tables[recipe.totals[recipe.zone]][recipe.zone])
     if recipe.group_quarters:
         zone_columns.append(tables[recipe.group_quarters]["zone_id"])
     kind = _kind(polygons.index.to_series(), *zone_columns)
@@ -181,10 +233,17 @@ def read_region(folder: Path, skims: bool = True) -> Region:
     zones = polygons.index
 
     land_use = reader.land_use(tables[recipe.land_use], zones)
-    crosswalk, totals = reader.geographies(tables, zones)
-    controls = reader.controls(tables[recipe.controls], totals)
-    households, persons = reader.seed(tables[recipe.seed.households], tables[recipe.seed.persons])
-    reader.expressions(controls, households, persons)
+    sources = recipe.sources
+    households, persons = reader.seed(tables[sources.households], tables[sources.persons])
+    crosswalk = pd.DataFrame(index=zones)
+    totals: dict[str, pd.DataFrame] = {}
+    controls, placed = pd.DataFrame(columns=list(CONTROL_COLUMNS)), None
+    if recipe.population:
+        households, placed = reader.placed(households, zones)
+    else:
+        crosswalk, totals = reader.geographies(tables, zones)
+        controls = reader.controls(tables[recipe.controls], totals)
+        reader.expressions(controls, households, persons)
     quarters = reader.group_quarters(tables, zones)
     cores: dict[str, np.ndarray] = {}
     if skims:
@@ -198,7 +257,7 @@ def read_region(folder: Path, skims: bool = True) -> Region:
     return Region(
         folder=folder, recipe=recipe, zones=land_use, polygons=polygons, skims=cores,
         seed_households=households, seed_persons=persons, controls=controls, totals=totals,
-        crosswalk=crosswalk, group_quarters=quarters,
+        crosswalk=crosswalk, group_quarters=quarters, placed=placed,
     )  # fmt: skip
 
 
@@ -248,21 +307,50 @@ class _Reader:
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """Return every CSV file as text, and keep a fault for each column that one lacks."""
-        r = self.recipe
+        r, s = self.recipe, self.recipe.sources
         needed: dict[str, tuple[str, ...]] = {
             r.land_use: ("zone_id", *LAND_USE_COLUMNS),
-            r.crosswalk: r.geographies,
-            r.controls: CONTROL_COLUMNS,
-            r.seed.households: (r.seed.id, r.seed.weight, "tenure", *HOUSEHOLD_COLUMNS),
-            r.seed.persons: (r.seed.id, "relate", *PERSON_COLUMNS),
+            s.households: (s.id, "tenure", *HOUSEHOLD_COLUMNS),
+            s.persons: (s.id, "relate", *PERSON_COLUMNS),
         }
+        if r.population:
+            needed[s.households] += (ZONE,)
+        else:
+            needed[s.households] += (s.weight,)
+            needed |= {r.crosswalk: r.geographies, r.controls: CONTROL_COLUMNS}
         needed |= {file: (geography,) for geography, file in r.totals.items()}
         if r.group_quarters:
             needed[r.group_quarters] = ("zone_id", "persons")
         tables = {file: self.table(file, columns) for file, columns in needed.items()}
-        self.reserved(r.seed.households, tables[r.seed.households], {r.seed.id, r.seed.weight})
-        self.reserved(r.seed.persons, tables[r.seed.persons], {r.seed.id})
+        if r.population:
+            return self.given(tables)
+        self.reserved(s.households, tables[s.households], {s.id, s.weight})
+        self.reserved(s.persons, tables[s.persons], {s.id})
         return tables
+
+    def given(self, tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+        """Return the tables of a given population with a weight of 1, without names of our own."""
+        s = self.recipe.sources
+        own = [c for c in OWN_COLUMNS if c not in (s.id, ZONE)]
+        homes, people = (
+            tables[f].drop(columns=own, errors="ignore") for f in (s.households, s.persons)
+        )
+        people = people.drop(columns=[c for c in (ZONE,) if c in people])
+        return tables | {s.households: homes.assign(weight="1"), s.persons: people}
+
+    def placed(
+        self, households: pd.DataFrame, zones: pd.Index
+    ) -> tuple[pd.DataFrame, pd.Series | None]:
+        """Return a given population's households without their zones, and the zones."""
+        file = self.recipe.sources.households
+        zone = as_text(households[ZONE])
+        zone = zone.astype(zones.dtype) if zones.dtype == "int64" and are_whole(zone) else zone
+        strange = zone[~zone.isin(zones)]
+        if len(strange):
+            shown = "; ".join(f"{i}: {z!r}" for i, z in strange.head(3).items())
+            said = f"{len(strange)} households live in zones without a polygon, first {shown}"
+            self.fault(file, f"column {ZONE}: {said}")
+        return households.drop(columns=ZONE), zone
 
     def table(self, file: str, needed: tuple[str, ...]) -> pd.DataFrame:
         path, encoding = self.folder / file, self.recipe.encoding
@@ -288,6 +376,7 @@ class _Reader:
             self.fault(file, f"is not a CSV table ({str(fault).strip()})")
             return empty
         table = table.rename(columns=str.strip).fillna("")
+        table = self.renamed(file, table)
         table = table.apply(lambda column: column.str.strip())
         # A spreadsheet leaves rows of empty cells below its table.
         table = table[(table != "").any(axis=1)]
@@ -299,6 +388,16 @@ class _Reader:
             if column not in table:
                 self.fault(file, f"has no column {column!r}{suggestion(column, table.columns)}")
         return table
+
+    def renamed(self, file: str, table: pd.DataFrame) -> pd.DataFrame:
+        """Return a given population's table with our names for its columns."""
+        own = self.recipe.population
+        if own is None or file not in (own.households, own.persons):
+            return table
+        theirs = {**own.columns, ZONE: own.columns.get(ZONE, own.zone)}
+        found = {t: o for o, t in theirs.items() if t in table}
+        table = table.drop(columns=[o for o in found.values() if o in table and o not in found])
+        return table.rename(columns=found)
 
     def numbers(self, file: str, column: pd.Series, rows: pd.Index) -> pd.Series:
         """Return a column as numbers of 0 or more; a fault names the first bad cells by *rows*."""
@@ -438,12 +537,15 @@ class _Reader:
 
     def seed(self, homes: pd.DataFrame, members: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Return the seed's households and persons, which agree with each other."""
-        names, before = self.recipe.seed, len(self.problems)
+        names, before = self.recipe.sources, len(self.problems)
         kind = _kind(homes[names.id], members[names.id])
         households = self.indexed(names.households, homes, names.id, kind)
         of = as_text(members[names.id]).astype(kind).rename(names.id)
         persons = members.drop(columns=names.id).set_index(of)
+        zone = households.pop(ZONE) if ZONE in households else None
         households = self.numeric(names.households, households, text="tenure")
+        if zone is not None:
+            households = households.assign(**{ZONE: zone})
         persons = self.numeric(names.persons, persons, text="relate")
         orphans = persons.index[~persons.index.isin(households.index)]
         if len(orphans):
@@ -488,7 +590,7 @@ class _Reader:
 
     def counts(self, households: pd.DataFrame, persons: pd.DataFrame) -> None:
         """Keep a fault for households that differ from what their persons say."""
-        names = self.recipe.seed
+        names = self.recipe.sources
         head = persons["relate"] == "reference person"
         heads = head.groupby(level=0).sum()
         wrong = heads[heads != 1]

@@ -137,7 +137,7 @@ def frame_of(region: Region) -> Frame:
         region.totals,
         region.controls,
         recipe.household_total,
-        {**recipe.totals, "controls": recipe.controls, "seed": recipe.seed.households},
+        {**recipe.totals, "controls": recipe.controls, "seed": recipe.sources.households},
     )
 
 
@@ -156,6 +156,8 @@ def synthesize(region: Region, seed: int, workers: int = 1) -> Population:
         no errors: they are met as nearly as can be, and noted.
     """
     del workers
+    if region.placed is not None:
+        return _given(region, region.placed)
     frame, households = frame_of(region), _weighted(frame_of(region), region.seed_households)
     solution = solve(frame, households, region.seed_persons, seed)
     population = Population(
@@ -165,6 +167,25 @@ def synthesize(region: Region, seed: int, workers: int = 1) -> Population:
     )
     wanted = solution.fit.query("geography == @frame.zone and target == @frame.household_total")
     totals = wanted.set_index("zone")["control"].reindex(region.zones.index)
+    check_population(population, totals)
+    return population
+
+
+FIT_SUMMARY = ["control", "result", "mean_percent_difference", "percent_rmse", "absolute_percent"]
+FIT_SUMMARY += ["largest_error", "cells", "n"]
+FIT = ["geography", "zone", "target", "control", "balanced", "result", "difference", "note"]
+
+
+def _given(region: Region, placed: pd.Series) -> Population:
+    """Return the population that a region brings, numbered as one of our own."""
+    kind = np.lexsort([np.arange(len(placed)), region.zones.index.get_indexer(placed)])
+    zone = region.zones.index.get_indexer(placed)[kind]
+    population = Population(
+        *_tables(region, region.seed_households, zone, kind),
+        region.group_quarters.rename("persons").rename_axis("zone_id").to_frame(),
+        pd.DataFrame(columns=FIT),
+    )
+    totals = placed.value_counts().reindex(region.zones.index, fill_value=0)
     check_population(population, totals)
     return population
 
@@ -325,7 +346,13 @@ def _expand(
     """Return households and persons, each seed household as often as a zone counts it."""
     zone, kind = np.nonzero(counts)
     times = counts[zone, kind]
-    zone, kind = np.repeat(zone, times), np.repeat(kind, times)
+    return _tables(region, seed, np.repeat(zone, times), np.repeat(kind, times))
+
+
+def _tables(
+    region: Region, seed: pd.DataFrame, zone: np.ndarray, kind: np.ndarray
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the tables of households by the positions of their zones and seed households."""
     ids = np.arange(1, len(kind) + 1, dtype="int64")
     places, copied = region.zones.iloc[zone], seed.drop(columns="weight").iloc[kind]
     columns = {"home_zone_id": places.index.array, "district": places["district"].array}
@@ -437,6 +464,11 @@ def fit_summary(fit: pd.DataFrame) -> pd.DataFrame:
         differences of all cells as % of the total control; `largest_error`; `cells`; `n`. NaN where
         no cell has a control.
     """
+    if fit.empty:  # A given population has no controls.
+        return pd.DataFrame(
+            columns=FIT_SUMMARY,
+            index=pd.MultiIndex.from_arrays([[], []], names=["geography", "target"]),
+        )
     wanted = fit["control"].where(fit["control"] != 0)
     # A cell whose control is 0 has no percentage; absolute_percent and largest_error count it.
     parts = fit.assign(
