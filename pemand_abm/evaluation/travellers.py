@@ -464,6 +464,9 @@ def _read(given: Mapping[str, Any]) -> Scenario:
             raise ValueError(f"{member['name']}: has no wish of {', '.join(lacking)}")
         delegates.append(Delegate(str(member["name"]), str(member["about"]), stakes))
         profiles[str(member["name"])] = dict(member.get("profile", {}))
+    strange = [d.name for d in delegates if not re.fullmatch(r"[\w .'-]{1,40}", d.name)]
+    if strange:
+        raise ValueError(f"{strange[0][:40]!r} is no name (letters, digits, spaces; 40 at most)")
     if len({d.name for d in delegates}) < max(2, len(delegates)) or not items:
         raise ValueError("a scenario has two members or more, of different names, and an item")
     journey = Journey(**given["journey"])
