@@ -608,6 +608,7 @@ def talk_of(record: transcript.Record) -> dict[str, Any]:
     question = QUESTIONS.get(str(record.get("kind")), str(record.get("unit")))
     return known | {
         "household_id": record["household_id"],
+        "who": transcript.whose(record),
         "items": [(i["title"], transcript.item_words(i)) for i in record.get("items", [])],
         "unit": unit,
         "question": question,

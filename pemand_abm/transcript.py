@@ -150,6 +150,13 @@ def turn_notes(turn: Record, unit: str) -> list[str]:
     return notes
 
 
+def whose(record: Record) -> str:
+    """Return whose talk it is: a household's, or a scenario's of an evaluation of plans."""
+    if record.get("kind") == "plan":
+        return f"Scenario {record['household_id']}, {record.get('zone', '')}"
+    return f"Household {record['household_id']} in zone {record.get('zone', '?')}"
+
+
 def item_words(item: Record) -> str:
     """Return how a point of a plan was settled: who insisted, who yielded.
 
@@ -221,12 +228,7 @@ def _print_record(record: Record, console: Console) -> None:
 
     unit = record.get("unit", "")
     console.print(
-        Rule(
-            Text(
-                f"Household {record['household_id']}, zone {record.get('zone', '?')}, "
-                f"{record.get('event', '')}"
-            )
-        )
+        Rule(Text(f"{whose(record).replace(' in zone', ', zone')}, {record.get('event', '')}"))
     )
     console.print(
         _line(
