@@ -401,6 +401,16 @@ def mind_command(
     started, out = time.monotonic(), out or Path("outputs/mind")
     names = [v.strip() for v in variants.split(",") if v.strip()]
     evaluating.check_variants(names)
+    if quorum != quorum:  # nan passes click's range
+        raise click.UsageError("--quorum must be a number from 0.5 to 1")
+    context = click.get_current_context()
+    of_no_use = [
+        f"--{name.replace('_', '-')}"
+        for name in ("scenarios", "items", "trips", "travellers", "survey_by")
+        if given and context.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE
+    ]
+    if of_no_use:
+        raise click.UsageError(f"{', '.join(of_no_use)}: of no use beside --from; leave out")
     judge = judge and {"base", "mind"} <= set(names)
     settings = MindSettings(max_rounds=rounds, quorum=quorum)
     made = read_scenarios(given) if given else None

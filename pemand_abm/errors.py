@@ -31,9 +31,16 @@ class Stopped(PemandError):
     exit_code = 130
 
 
+MOST = 40
+"""How many problems of a file one message shows."""
+
+
 def listed(problems: list[str], of: str) -> str:
     """Return one message that lists every problem of one file, each once."""
     problems = list(dict.fromkeys(problems))
     if len(problems) == 1:
         return f"{of}: {problems[0]}"
-    return f"{of}: {len(problems)} problems\n" + "\n".join(f"  - {p}" for p in problems)
+    shown = [f"  - {p}" for p in problems[:MOST]]
+    if len(problems) > MOST:
+        shown.append(f"  - and {len(problems) - MOST:,} more")
+    return f"{of}: {len(problems):,} problems\n" + "\n".join(shown)

@@ -59,7 +59,7 @@ def read_transcripts(run: Path) -> list[Record]:
     if not path.exists():
         return []
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as fault:
         raise TableError(f"{path}: is damaged ({fault}); run `pemand run` again") from fault
     records, problems = [], []

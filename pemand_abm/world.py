@@ -161,8 +161,9 @@ def _move(looking: _Looking, i: int) -> Generator[simpy.Event, Any, None]:
     household, home = int(looking.movers.index[i]), int(looking.home[i])
     choices, detail = looking.choices[i], ""
     if looking.terms and household in looking.terms.talks:
-        choices = yield from _by_terms(looking, i, looking.terms)
-        detail = "by agreed terms" if choices is not looking.choices[i] else ""
+        ranked = yield from _by_terms(looking, i, looking.terms)
+        if ranked is not None:
+            choices, detail = ranked, "by agreed terms"
     asked = env.now
     found = market.take(choices)
     if found is None:
@@ -179,15 +180,20 @@ def _move(looking: _Looking, i: int) -> Generator[simpy.Event, Any, None]:
     history.moves.append((int(env.now), "moved", household, home, found, detail))
 
 
-def _by_terms(looking: _Looking, i: int, terms: Terms) -> Generator[simpy.Event, Any, np.ndarray]:
-    """Let the mover's household settle its terms; gives the zones that suit them, best first."""
+def _by_terms(
+    looking: _Looking, i: int, terms: Terms
+) -> Generator[simpy.Event, Any, np.ndarray | None]:
+    """Let the mover's household settle its terms; gives the zones that suit them, best first.
+
+    None where the budget did not reach it.
+    """
     assert looking.desk is not None
     household = int(looking.movers.index[i])
     talk = terms.talks[household]
     agreement, calls = yield from looking.desk.hold(talk.dialogue(), talk.most_calls)
     looking.history.settled.append(Settled(talk, int(looking.env.now), agreement, calls))
     if agreement is None:
-        return looking.choices[i]
+        return None
     worth = terms.places.utility(agreement, terms.work_zones[household], terms.weights)
     homes = looking.homes
     own = looking.movers.iloc[[i]]

@@ -167,6 +167,12 @@ def test_a_vote_that_does_not_follow_from_the_appraisal_is_no_answer(intent, vot
         "RATIONALE: my willingness is 9\nVALUE: economy",
         "RATIONALE: it matters 10/10 to me\nVALUE: economy",
         "RATIONALE: it is 9 out of 10\nVALUE: economy",
+        "RATIONALE: it is \uff19\uff0f\uff11\uff10 to me\nVALUE: economy",
+        "RATIONALE: it is 9\u200b/10 to me\nVALUE: economy",
+        "RATIONALE: it is nine out of ten\nVALUE: economy",
+        "RATIONALE: the importance for me is 9\nVALUE: economy",
+        "RATIONALE: it matters 9 to me\nVALUE: economy",
+        "RATIONALE: a 9 on a scale of ten\nVALUE: economy",
     ],
 )
 def test_a_proposal_that_is_not_the_wish_or_tells_its_weight_is_never_heard(reply):

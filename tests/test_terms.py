@@ -186,6 +186,7 @@ def test_who_the_budget_does_not_reach_looks_without_terms(tmp_path):
     assert "before 3 of 3 sampled households" in said
     events = pd.read_parquet(tmp_path / "out" / "events.parquet")
     assert (events.loc[events["kind"] == "settled_terms", "detail"] == "not reached").all()
+    assert not events["detail"].str.contains("by agreed terms").any()
     assert not (tmp_path / "out" / "plans.parquet").exists()
 
 

@@ -113,7 +113,7 @@ def read_journeys(path: Path | None = None) -> list[Journey]:
 
 def _lines(path: Path, faults: list[str]) -> Iterator[tuple[int, dict]]:
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as fault:
         raise TableError(f"{path}: cannot be read ({fault})") from fault
     for number, line in enumerate(lines, 1):
@@ -121,8 +121,9 @@ def _lines(path: Path, faults: list[str]) -> Iterator[tuple[int, dict]]:
             continue
         try:
             given = json.loads(line)
-        except ValueError as fault:
-            faults.append(f"line {number}: not JSON ({fault})")
+            json.dumps(given, ensure_ascii=False).encode("utf-8")
+        except (ValueError, RecursionError) as fault:
+            faults.append(f"line {number}: not JSON in UTF-8 ({str(fault)[:80]})")
             continue
         if isinstance(given, dict):
             yield number, given
@@ -136,18 +137,32 @@ def _journey(given: Mapping[str, Any], number: str) -> Journey:
     lacking = [k for k in ("origin", "destination", "days", "start", "budget") if k not in given]
     if lacking:
         raise ValueError(f"lacks {', '.join(lacking)} (or a TravelPlanner `query` and `plan`)")
-    start = pd.Timestamp(str(given["start"])).date().isoformat()
-    days, budget = int(given["days"]), int(given["budget"])
-    if days < 1 or budget < 1:
-        raise ValueError("days and budget must be 1 or more")
+    for name in ("origin", "destination"):
+        if not isinstance(given[name], str) or not given[name].strip():
+            raise ValueError(f"{name} must be a text, is {str(given[name])[:40]!r}")
+    for name, most in (("days", 366), ("budget", 10**9)):
+        value = given[name]
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+            said = f"must be a whole number from 1 to {most:,}"
+            raise ValueError(f"{name} {said}, is {str(value)[:40]!r}")
+    start = str(given["start"])
+    if not re.fullmatch(r"\d{4}-\d\d-\d\d", start) or pd.isna(
+        pd.to_datetime(start, errors="coerce")
+    ):
+        raise ValueError(f"start must be a date such as 2022-03-13, is {start[:40]!r}")
     own = str(given.get("trip", number))
-    return Journey(own, str(given["origin"]), str(given["destination"]), days, start, budget)
+    return Journey(
+        own, given["origin"], given["destination"], given["days"], start, given["budget"]
+    )
 
 
 def _travelplanner(given: Mapping[str, Any]) -> dict[str, Any]:
     """Read a TravelPlanner record: cities and days of its plan, date and budget of its query."""
-    days = given.get("plan") or []
-    cities = days and re.fullmatch(r"from (.*) to (.*)", str(days[0].get("current_city", "")))
+    days = given.get("plan")
+    if not isinstance(given["query"], str) or not isinstance(days, list) or not days:
+        raise ValueError("its query must be a text and its plan a list of days")
+    first = days[0] if isinstance(days[0], dict) else {}
+    cities = re.fullmatch(r"from (.*) to (.*)", str(first.get("current_city", "")))
     money = re.search(r"\$\s?([\d,]*\d)", given["query"])
     when = re.search(rf"({_MONTHS.replace(' ', '|')}) (\d+)(?:st|nd|rd|th)?", given["query"])
     year = re.search(r"\b(20\d\d)\b", given["query"])
@@ -191,7 +206,7 @@ def draw_travellers(count: int, seed: int) -> pd.DataFrame:
 def read_travellers(path: Path) -> pd.DataFrame:
     """Return the travellers of a CSV: the nine fields by name, one traveller a row."""
     try:
-        table = pd.read_csv(path, dtype=str, keep_default_na=False)
+        table = pd.read_csv(path, dtype=str, keep_default_na=False, index_col=False)
     except (OSError, ValueError) as fault:
         raise TableError(f"{path}: cannot be read as CSV ({fault})") from fault
     faults = []
@@ -229,6 +244,8 @@ def diverse(travellers: pd.DataFrame, journey: Journey, count: int) -> list[int]
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     fitting = np.flatnonzero(travellers["season"].isin([journey.season, "any"]).to_numpy())
+    if not len(fitting):
+        return []
     words = [
         " ".join(f"{n}={v}".replace(" ", "_") for n, v in row.items())
         for row in travellers.iloc[fitting].to_dict("records")
@@ -446,30 +463,44 @@ def read_scenarios(path: Path) -> list[Scenario]:
 def _read(given: Mapping[str, Any]) -> Scenario:
     plan = read_plan(PLAN)
     known = {item.name: item for item in plan.items}
-    items = tuple(given["items"])
+    shape = {"items": list, "members": list, "journey": dict}
+    for name, kind in shape.items():
+        if not isinstance(given[name], kind):
+            said = "an object" if kind is dict else "a list"
+            raise ValueError(f"{name} must be {said}, is {str(given[name])[:40]!r}")
+    if not all(isinstance(m, dict) and isinstance(m.get("wishes"), dict) for m in given["members"]):
+        raise ValueError("members must be objects with name, about and wishes")
+    items = tuple(map(str, given["items"]))
+    if len(set(items)) < len(items):
+        raise ValueError("items: one stands there twice")
     if strange := [i for i in items if i not in known]:
         raise ValueError(f"items {', '.join(map(str, strange))} are not known: {', '.join(known)}")
     delegates, profiles = [], {}
     for member in given["members"]:
         stakes = {}
         for item, wish in member["wishes"].items():
-            weight = max(1, int(wish["importance"]))
-            if item not in known or wish["value"] not in known[item].values or weight > 10:
+            if not isinstance(wish, dict):
+                raise ValueError(f"{member.get('name')}: {item} must be an object")
+            told = wish["importance"]
+            whole = isinstance(told, int) and not isinstance(told, bool) and 0 <= told <= 10
+            if item not in known or wish["value"] not in known[item].values or not whole:
                 raise ValueError(
                     f"{member['name']}: {item} {wish['value']!r} of importance"
                     f" {wish['importance']} is no wish of the survey (importance 0 to 10)"
                 )
-            stakes[item] = Stake(wish["value"], weight, str(wish.get("reason", "")))
+            stakes[item] = Stake(wish["value"], max(1, told), str(wish.get("reason", "")))
         if lacking := [i for i in items if i not in stakes]:
             raise ValueError(f"{member['name']}: has no wish of {', '.join(lacking)}")
+        if not isinstance(member["about"], str):
+            raise ValueError(f"{member['name']}: about must be a text")
         delegates.append(Delegate(str(member["name"]), str(member["about"]), stakes))
         profiles[str(member["name"])] = dict(member.get("profile", {}))
-    strange = [d.name for d in delegates if not re.fullmatch(r"[\w .'-]{1,40}", d.name)]
+    strange = [d.name for d in delegates if not re.fullmatch(r"\w[\w .'-]{0,39}", d.name)]
     if strange:
         raise ValueError(f"{strange[0][:40]!r} is no name (letters, digits, spaces; 40 at most)")
     if len({d.name for d in delegates}) < max(2, len(delegates)) or not items:
         raise ValueError("a scenario has two members or more, of different names, and an item")
-    journey = Journey(**given["journey"])
+    journey = _journey({k: v for k, v in given["journey"].items() if k != "query"}, "")
     return Scenario(
         str(given["scenario"]),
         journey,

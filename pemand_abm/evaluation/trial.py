@@ -57,6 +57,11 @@ def design_trial(
     homes = survey.households
     test = pd.Series(split(homes.index, share, seed), index=homes.index)
     able = homes.index[test & (homes["hhsize"] >= members)]
+    if able.empty:
+        raise SettingsError(
+            f"{survey.name}: no household of the test split has {members} members or more; give a"
+            " smaller --members"
+        )
     ids = _first(able, households, seed)
     chosen = pd.DataFrame(
         {

@@ -18,14 +18,16 @@ from typing import TypeVar
 from pemand_abm.answers import labelled
 from pemand_abm.dialogue import Dialogue, Reply, Request, seed_of, together
 from pemand_abm.plans import Item, Plan, Stake
-from pemand_abm.prompting import grammar, render
+from pemand_abm.prompting import grammar, quoted, render
 
 QUORUM = 0.75
 INTENTS = ("accept", "yield", "compromise", "push")
 BOTH = ("AGREE", "DISAGREE")
+_DIGIT = r"(?:10|[0-9]|ten|nine|eight|seven|six|five|four|three|two)"
 _NUMBERED = re.compile(
-    r"\b(?:10|[0-9])\s*(?:/|out of|of)\s*10\b"
-    r"|\b(?:willingness|importance|alpha|priority)\W+(?:\w+\W+)?[0-9]",
+    rf"\b{_DIGIT}\s*(?:/|out of|of|on)\s*(?:a scale (?:of|to)\s*)?(?:10|ten)\b"
+    rf"|\b(?:willingness|importance|alpha|priority)\W+(?:\w+\W+){{0,4}}{_DIGIT}\b"
+    rf"|\b(?:matters?|weighs?)\W+(?:an?\W+)?{_DIGIT}\b",
     flags=re.I,
 )
 """Words that would give a willingness away in numbers."""
@@ -296,7 +298,7 @@ def _spoken(text: str, label: str) -> str:
     said = labelled(text, label)
     if not said:
         raise _Unfit(f"there must be one line that begins with {label}:")
-    if _NUMBERED.search(said):
+    if _NUMBERED.search(quoted(said, len(said) + 99)):  # As the others would read it.
         raise _Unfit("how much a wish matters must not be said in numbers")
     return said
 
