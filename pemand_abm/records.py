@@ -267,6 +267,7 @@ def write_run(study: Study, history: History, out: Path, manifest: dict) -> dict
         },
         "notes": [
             *_whose_totals(study, history),
+            *_fewer(study, history),
             *_shortfall(groups),
             *notes,
             *manifest["notes"],
@@ -297,6 +298,21 @@ def _whose_totals(study: Study, history: History) -> list[str]:
         for term in study.terms.places.unknown
     ]
     return [BY_TERMS.format(n=held), *lacks]
+
+
+def _fewer(study: Study, history: History) -> list[str]:
+    """Say where fewer households settled a plan than the scenario asks for."""
+    asked = {
+        "terms": (study.scenario.negotiate.terms, "movers"),
+        "shared_trip": (study.scenario.negotiate.shared_trip, "households"),
+    }
+    held = {kind: sum(s.talk.kind == kind for s in history.settled) for kind in asked}
+    return [
+        f"negotiate.{kind}: {wanted:,} are asked for, {held[kind]:,} {who} have two members who"
+        " speak."
+        for kind, (wanted, who) in asked.items()
+        if held[kind] < wanted
+    ]
 
 
 def _shortfall(groups: pd.DataFrame) -> list[str]:

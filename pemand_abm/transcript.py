@@ -72,7 +72,14 @@ def read_transcripts(run: Path) -> list[Record]:
             problems.append(f"line {number}: not JSON ({fault})")
             continue
         if isinstance(record, dict) and "household_id" in record:
-            records.append(record)
+            lists = [record.get(k, []) for k in ("members", "turns", "items")]
+            whole = all(isinstance(x, list) and all(isinstance(y, dict) for y in x) for x in lists)
+            if whole and isinstance(record["household_id"], (int, str)):
+                records.append(record)
+            else:
+                problems.append(
+                    f"line {number}: its members, turns or items are no lists of objects"
+                )
         else:
             problems.append(f"line {number}: not an object with a household_id")
     if problems:

@@ -265,6 +265,11 @@ def test_the_announcement_reaches_the_members_and_only_under_its_dose(table):
     assert sum("fuel" not in user and "lettering" not in user for user in said) > 0
 
 
+def test_a_trial_without_a_household_is_one_clear_error():
+    with pytest.raises(SettingsError, match="9 members or more"):
+        design_trial(survey_of(60), 5, 0, members=9)
+
+
 def test_a_card_of_moves_is_refused_before_anything_is_asked(tmp_path):
     homes = survey_of(80, target="moved")
     write_survey(homes, tmp_path / "mine", "a test")

@@ -200,6 +200,13 @@ def test_an_unknown_household_lists_those_there_are(run):
         printed(run, 9)
 
 
+@pytest.mark.parametrize("line", ['{"household_id": "a", "turns": [{}], "members": null}', '{"household_id": [1]}', '{"household_id": 1, "turns": 5}'])  # fmt: skip
+def test_a_damaged_record_is_one_clear_error(tmp_path, line):
+    (tmp_path / "transcripts.jsonl").write_text(line + "\n")
+    with pytest.raises(PemandError, match="line 1"):
+        printed(tmp_path, None)
+
+
 def test_broken_lines_are_one_error_with_their_numbers(run):
     (run / "transcripts.jsonl").write_text('{"household_id": 1}\n{"a\n[]\n', encoding="utf-8")
     with pytest.raises(TableError, match=r"(?s)line 2.*line 3"):

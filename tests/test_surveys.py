@@ -1,5 +1,7 @@
 """Survey readers: what a map says is read, what it does not say is no claim, faults come at once."""
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -164,6 +166,21 @@ def test_a_misspelt_survey_key_or_facts_map_says_what_was_meant(tmp_path):
         path = written(tmp_path)
         (tmp_path / "people.csv").unlink()
         read_survey(path)
+
+
+def test_what_is_predicted_is_no_feature(tmp_path):
+    features = {"numeric": ["hhsize", "Made"], "categorical": []}
+    with pytest.raises(SettingsError, match="'Made' is what is predicted"):
+        read_survey(written(tmp_path, features=features))
+
+
+def test_the_map_in_the_documentation_is_read(tmp_path):
+    page = (Path(__file__).resolve().parents[1] / "docs" / "surveys.md").read_text(encoding="utf-8")
+    block = page.partition("A whole map")[2].partition("```yaml\n")[2].partition("```")[0]
+    homes = "\n".join(f"{x},{j}" for x, j in zip(HOMES.split(), ("jobs", 1, 0, 1), strict=True))
+    path = written(tmp_path, homes=homes + "\n")
+    path.write_text(block, encoding="utf-8")
+    assert read_survey(path).households["trips"].tolist() == [7, 2, 4]
 
 
 def test_an_imported_survey_is_the_same_when_read_again(tmp_path):

@@ -206,10 +206,16 @@ def draw_travellers(count: int, seed: int) -> pd.DataFrame:
 def read_travellers(path: Path) -> pd.DataFrame:
     """Return the travellers of a CSV: the nine fields by name, one traveller a row."""
     try:
-        table = pd.read_csv(path, dtype=str, keep_default_na=False, index_col=False)
+        head = pd.read_csv(path, dtype=str, keep_default_na=False, header=None, nrows=1)
+        table = pd.read_csv(
+            path, dtype=str, keep_default_na=False, index_col=False, skip_blank_lines=False
+        )
     except (OSError, ValueError) as fault:
         raise TableError(f"{path}: cannot be read as CSV ({fault})") from fault
-    faults = []
+    names = head.iloc[0] if len(head) else pd.Series(dtype=str)
+    twice = names[names.duplicated()].unique()
+    faults = [f"column {name} stands there twice; leave one" for name in twice]
+    table = table[(table != "").any(axis=1)]
     for name, given in fields().items():
         if name not in table:
             faults.append(f"column {name} is missing; it holds one of {', '.join(given['values'])}")

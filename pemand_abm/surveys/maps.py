@@ -153,6 +153,14 @@ class SurveyMap(Strict):
             for key, column in (table.columns if table else {}).items()
             if column.missing == "median" and key not in NUMBERS
         ]
+        used = (*self.features.numeric, *self.features.categorical)
+        source = self.households.columns.get(self.target)
+        answer = {self.target, source.source.lower() if source else self.target}
+        faults += [
+            f"features: {name!r} is what is predicted; take it out"
+            for name in used
+            if name.lower() in answer
+        ]
         if faults:
             raise ValueError("; ".join(faults))
         return self

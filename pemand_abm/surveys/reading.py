@@ -208,6 +208,8 @@ def _plain(column: pd.Series) -> pd.Series:
     numbers = pd.to_numeric(text.where(text != ""), errors="coerce")
     if numbers.notna().eq(text != "").all():
         whole = numbers.notna().all() and (numbers % 1 == 0).all()
+        if whole and (numbers.abs() >= 2**63).any():
+            return numbers.astype("float64")
         return numbers.astype("int64") if whole else numbers
     return text.where(text != "")
 
