@@ -26,10 +26,6 @@ class Agreement:
     templated: tuple[str, ...] = ()
     unasked: tuple[str, ...] = ()
 
-    @property
-    def values(self) -> dict[str, str]:
-        return {case.item: case.value for case in self.cases}
-
 
 @dataclass(frozen=True, slots=True)
 class PlanTalk:
@@ -121,6 +117,7 @@ class PlanTalk:
                         "persona": delegates[m.name].about,
                         "templated": m.name in agreement.templated,
                         "wishes": wishes_record(delegates[m.name].stakes),
+                        "unasked": m.name in agreement.unasked,
                     }
                     if m.name in delegates
                     else {}

@@ -85,9 +85,11 @@ def balance(problem: Problem, most: float = MOST_EXPANSION) -> tuple[np.ndarray,
 
     The weights minimize their relative entropy to the seed's plus, for each cell, importance / (2
     size) x residual squared; so a cell's relative residual is its multiplier over its importance,
-    as in PopulationSim's relaxation to first order. A zone's household total is a hard constraint,
-    and in an area no household expands more than *most* times the area's mean expansion. Zones of
-    no households have zeros. A zone that took `NEWTON_STEPS` steps is not converged.
+    as in PopulationSim's relaxation to first order. A zone's household total is a hard constraint.
+    A zone takes households of its own seed area alone (`Problem.belongs`), and none that adds to a
+    firm control which asks for nothing there (`FIRM`); in an area no household expands more than
+    *most* times the area's mean expansion. Zones of no households have zeros. A zone that took
+    `NEWTON_STEPS` steps is not converged.
     """
     live = np.flatnonzero(problem.totals > 0)
     steps = np.zeros(len(problem.zones), dtype="int64")
@@ -107,10 +109,9 @@ def _kinds(problem: Problem) -> tuple[Problem, tuple[np.ndarray, np.ndarray]]:
     they are.
     """
     alike = np.column_stack([problem.incidence, problem.belongs])
-    _, kind = np.unique(alike, axis=0, return_inverse=True)
+    _, first, kind = np.unique(alike, axis=0, return_index=True, return_inverse=True)
     kind = kind.ravel()
     base = np.bincount(kind, problem.base)
-    first = np.unique(kind, return_index=True)[1]
     with np.errstate(invalid="ignore", divide="ignore"):
         share = np.nan_to_num(problem.base / base[kind])
     kinds = replace(
@@ -130,7 +131,8 @@ def _balance(problem: Problem, live: np.ndarray, most: float) -> tuple[np.ndarra
     limit = most * np.bincount(area, totals, problem.area.max() + 1)[:, None] * shares
     pulls, bounded = np.zeros(limit.shape), np.zeros(limit.shape, dtype=bool)
     size = len(problem.targets)
-    multipliers, open_to = _alone(problem, live), _open(problem, live)
+    open_to = _open(problem, live)
+    multipliers = _alone(problem, live, open_to)
     for _ in range(CAP_STEPS):
         held = np.flatnonzero(bounded.any(axis=0))
         start = np.concatenate([multipliers, pulls[:, held].ravel()])
@@ -167,7 +169,7 @@ def _own(problem: Problem, areas: np.ndarray) -> np.ndarray:
     return (problem.belongs < 0) | (problem.belongs == areas[:, None])
 
 
-def _alone(problem: Problem, live: np.ndarray) -> np.ndarray:
+def _alone(problem: Problem, live: np.ndarray, open_to: np.ndarray) -> np.ndarray:
     """Return multipliers (C,) that meet the zones' own controls, each zone by itself.
 
     From there the controls that tie zones together are near, so that one step length fits all.
@@ -183,7 +185,7 @@ def _alone(problem: Problem, live: np.ndarray) -> np.ndarray:
         cells=problem.cells[:, : problem.fine],
         linked=np.arange(len(problem.zones)),
     )
-    _, found, _ = _newton(own, live, start, _open(problem, live), LOOSE)
+    _, found, _ = _newton(own, live, start, open_to, LOOSE)
     return np.where(coarse, 0.0, found)
 
 

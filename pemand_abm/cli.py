@@ -85,8 +85,6 @@ def synthesize(
         drawn = points_in(known.polygons, population.households["home_zone_id"], seed)
         population = replace(population, households=population.households.join(drawn))
     homes = known.seed_households
-    seed_homes = homes if "weight" in homes else homes.assign(weight=1.0)
-    zones = known.polygons.assign(district=known.zones["district"])
     with staging(out, last="fit_summary.csv") as place:
         write_population(population, place)
         if not given:
@@ -94,10 +92,11 @@ def synthesize(
                 place,
                 known.recipe.title,
                 population.fit,
-                seed_homes,
-                copies_of(population.households["seed_id"], seed_homes.index),
-                [c for c in seed_homes if c not in {"weight", *named_by(known.controls)}],
-                zones,
+                homes,
+                copies_of(population.households["seed_id"], homes.index),
+                [c for c in homes if c not in {"weight", *named_by(known.controls)}],
+                known.polygons.assign(district=known.zones["district"]),
+                known.recipe.zone,
             )
     if not given:
         click.echo(fit_summary(population.fit).to_string(float_format="{:,.2f}".format))

@@ -27,6 +27,9 @@ MODERATORS = click.Choice(["judge", "advise", "checks", "none"])
 def model_options(command: Any) -> Any:
     """Add what every command that asks a model takes."""
     for option in (
+        click.option(
+            "--journal", type=FILE, help="The file of replies; journal.sqlite in --out else."
+        ),
         click.option("--workers", type=click.IntRange(min=1), help="Replies made at once."),
         click.option("--base-url", help="The server of an openai model."),
         click.option(
@@ -84,11 +87,6 @@ def talk_options(command: Any) -> Any:
             help="A table of anchors (pemand anchors); the shipped one else.",
         ),
         click.option(
-            "--journal",
-            type=click.Path(path_type=Path, dir_okay=False),
-            help="The file of replies; journal.sqlite in the output folder by default.",
-        ),
-        click.option(
             "--moderator",
             type=MODERATORS,
             default="advise",
@@ -127,7 +125,7 @@ class Asked:
 
     def answering(self, out: Path) -> AbstractContextManager[Progress]:
         """Give the model behind a journal, with its progress shown."""
-        return answering(self.model, self.base_url, self.workers, self.journal, out)
+        return answering(out, self.model, self.base_url, self.workers, self.journal)
 
     def trial(self) -> Trial:
         """Read the survey and choose its households."""
@@ -153,22 +151,22 @@ class Asked:
 
 @contextmanager
 def answering(
-    model: str, base_url: str | None, workers: int | None, journal_file: Path | None, out: Path
+    out: Path, model: str, base_url: str | None, workers: int | None, journal: Path | None
 ) -> Iterator[Progress]:
     """Give the model behind a journal, with its progress shown."""
     from pemand_abm.models import open_model
     from pemand_abm.models.journal import Journal
     from pemand_abm.models.progress import Progress
 
-    kept = journal_file or out / "journal.sqlite"
+    kept = journal or out / "journal.sqlite"
     with ExitStack() as stack:
         wanted = open_model(model, base_url=base_url, workers=workers)
         if hasattr(wanted, "close"):
             stack.callback(wanted.close)
-        journal = Journal(wanted, kept)
-        stack.callback(journal.close)
+        replies = Journal(wanted, kept)
+        stack.callback(replies.close)
         try:
-            yield stack.enter_context(Progress(journal))
+            yield stack.enter_context(Progress(replies))
         except KeyboardInterrupt:
             raise Stopped(
                 f"stopped; what was answered is in {kept}. Run the same command again to go on."
@@ -365,11 +363,6 @@ def perceptions(persons: int, items: str, **given: Any) -> None:
 @click.option("--judge/--no-judge", default=True, help="Let the model compare base and mind.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of all draws.")
 @click.option("--out", type=FOLDER, help="Where to write; outputs/mind else.")
-@click.option(
-    "--journal",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The file of replies; journal.sqlite in the output folder by default.",
-)
 @model_options
 def mind_command(
     scenarios: int,
@@ -415,9 +408,9 @@ def mind_command(
     settings = MindSettings(max_rounds=rounds, quorum=quorum)
     made = read_scenarios(given) if given else None
     people = read_travellers(travellers) if travellers else None
-    journeys = read_journeys(trips)
+    journeys = read_journeys(trips) if trips else None
     check_writable(out)
-    with answering(rest["model"], rest["base_url"], rest["workers"], rest["journal"], out) as model:
+    with answering(out, **rest) as model:
         if made is None:
             say(f"Making {scenarios} scenarios, wishes by {survey_by}")
             asked = model if survey_by == "model" else None

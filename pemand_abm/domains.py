@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib import resources
-
-import yaml
 
 from pemand_abm.answers import Answer, Choice, Count
+from pemand_abm.prompting import data_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +42,7 @@ class Domain:
 
 @cache
 def _words(name: str, whole: bool) -> dict[str, str]:
-    file = resources.files("pemand_abm").joinpath("prompts", "domains", f"{name}.yaml")
-    words = yaml.safe_load(file.read_text(encoding="utf-8"))
+    words = data_file("domains", name)
     return words | words["for_all"] if whole else words
 
 

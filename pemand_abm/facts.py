@@ -15,9 +15,9 @@ from numbers import Real
 from typing import Any
 
 import pandas as pd
-import yaml
 
 from pemand_abm.people import Household, Member
+from pemand_abm.prompting import data_file
 
 GROWN_UP = 16  # The age from which a member may drive.
 _TESTS = {"least": operator.ge, "most": operator.le, "below": operator.lt}
@@ -25,7 +25,7 @@ _TESTS = {"least": operator.ge, "most": operator.le, "below": operator.lt}
 
 def read_map(name: str = "activitysim") -> dict[str, dict]:
     """Return the translation map *name*."""
-    return _read("facts", name)
+    return data_file("facts", name)
 
 
 def known_maps() -> list[str]:
@@ -35,23 +35,17 @@ def known_maps() -> list[str]:
 
 
 @cache
-def _read(kind: str, name: str) -> dict[str, dict]:
-    file = resources.files("pemand_abm").joinpath("prompts", kind, f"{name}.yaml")
-    return yaml.safe_load(file.read_text(encoding="utf-8"))
-
-
-@cache
 def rules_of(kind: str) -> dict[str, dict]:
     """Return the rules of `markers` or `vetoes` of all domains, by name."""
     return {
-        n: rule for domain in ("trips", "relocation") for n, rule in _read(kind, domain).items()
+        n: rule for domain in ("trips", "relocation") for n, rule in data_file(kind, domain).items()
     }
 
 
 def said_by(kind: str, domain: str, names: Iterable[str]) -> list[dict[str, str]]:
     """Return the rules of this kind and domain that *names* holds, in the file's order."""
     held = set(names)
-    return [rule for name, rule in _read(kind, domain).items() if name in held]
+    return [rule for name, rule in data_file(kind, domain).items() if name in held]
 
 
 def imputed(rules: Mapping[str, Mapping], row: Mapping[str, object]) -> tuple[str, ...]:

@@ -124,13 +124,17 @@ def zone_map(zones: GeoDataFrame, measures: Mapping[str, tuple[str, str]] = MEAS
     ]
     menu = {"type": "buttons", "direction": "right", "buttons": buttons, "x": 0, "xanchor": "left"}
     menu |= {"y": 1.02, "yanchor": "bottom", "bgcolor": "white", "bordercolor": "#b9c2cc"}
+    return _as_map(figure, zones, 640, updatemenus=[menu]).update_layout(margin={"t": 56})
+
+
+def _as_map(figure: Figure, zones: GeoDataFrame, height: int, **more: Any) -> Figure:
+    """Give a figure in degrees the proportions of a map, without axes."""
     hidden = {"visible": False, "showgrid": False, "zeroline": False}
-    figure.update_layout(
-        _layout(640, showlegend=False, dragmode="pan", updatemenus=[menu]),
+    return figure.update_layout(
+        _layout(height, showlegend=False, dragmode="pan", **more),
         xaxis=hidden,
         yaxis={**hidden, "scaleanchor": "x", "scaleratio": _stretch(zones)},
     )
-    return figure.update_layout(margin={"t": 56})
 
 
 def flow_map(zones: GeoDataFrame, flows: pd.DataFrame) -> Figure:
@@ -178,12 +182,7 @@ def flow_map(zones: GeoDataFrame, flows: pd.DataFrame) -> Figure:
         )
     figure = go.Figure([*shapes, *lines])
     figure.update_traces(hoverinfo="text")
-    hidden = {"visible": False, "showgrid": False, "zeroline": False}
-    return figure.update_layout(
-        _layout(560, showlegend=False, dragmode="pan"),
-        xaxis=hidden,
-        yaxis={**hidden, "scaleanchor": "x", "scaleratio": _stretch(zones)},
-    )
+    return _as_map(figure, zones, 560)
 
 
 def _look(zones: GeoDataFrame, measure: str, title: str, unit: str) -> dict[str, list[Any]]:
@@ -319,20 +318,21 @@ def trip_histogram(decisions: pd.DataFrame) -> Figure:
     return figure
 
 
-def fit_scatter(fit: pd.DataFrame) -> Figure:
-    """Return what was found over what was wanted, a point a cell, a colour a geography."""
+def _diagonal(top: float, name: str) -> Figure:
+    """Return a figure with the line on which two values are the same, from 0 to *top*."""
     import plotly.graph_objects as go
 
-    top = float(fit[["control", "result"]].max().max()) or 1.0
-    figure = go.Figure()
-    figure.add_scatter(
-        x=[0, top],
-        y=[0, top],
-        mode="lines",
-        name="met",
-        line={"color": "#b9c2cc", "dash": "dot"},
-        hoverinfo="skip",
+    line = {"color": "#b9c2cc", "dash": "dot"}
+    ends = [0, top]
+    return go.Figure(
+        go.Scatter(x=ends, y=ends, mode="lines", name=name, line=line, hoverinfo="skip")
     )
+
+
+def fit_scatter(fit: pd.DataFrame) -> Figure:
+    """Return what was found over what was wanted, a point a cell, a colour a geography."""
+    top = float(fit[["control", "result"]].max().max()) or 1.0
+    figure = _diagonal(top, "met")
     for place, (geography, part) in enumerate(fit.groupby("geography", sort=False)):
         told = [
             f"{html.escape(str(z))}, {html.escape(str(t))}"
@@ -393,19 +393,8 @@ def calibration_plot(tables: Mapping[str, pd.DataFrame], unit: str) -> Figure:
 
     *tables* have `predicted`, `observed` and its standard error `se`, a row a group of households.
     """
-    import plotly.graph_objects as go
-
-    figure = go.Figure()
     ends = [v for t in tables.values() for v in (*t["predicted"], *t["observed"])]
-    top = max(ends, default=1.0)
-    figure.add_scatter(
-        x=[0, top],
-        y=[0, top],
-        mode="lines",
-        name="as predicted",
-        line={"color": "#b9c2cc", "dash": "dot"},
-        hoverinfo="skip",
-    )
+    figure = _diagonal(max(ends, default=1.0), "as predicted")
     for place, (name, table) in enumerate(tables.items()):
         colour, mark = LINES[place % len(LINES)], MARKS[place % len(MARKS)]
         figure.add_scatter(

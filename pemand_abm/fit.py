@@ -33,6 +33,7 @@ def write_fit_page(
     copies: np.ndarray,
     uncontrolled: Sequence[str],
     zones: GeoDataFrame | None = None,
+    finest: str = "",
 ) -> Path:
     """Write `fit.html` into *out*.
 
@@ -48,6 +49,8 @@ def write_fit_page(
         Columns of the seed that no control names; their distribution is compared with the seed's.
     zones : GeoDataFrame, optional
         The zones' polygons, indexed by zone, for a map of what was not met.
+    finest : str
+        The zones' geography, needed with *zones*.
     """
     drawn = {
         "scatter": figures.as_html(figures.fit_scatter(fit), "scatter"),
@@ -57,7 +60,7 @@ def write_fit_page(
     }
     if zones is not None:
         drawn["residuals"] = figures.as_html(
-            figures.residual_map(zones.assign(off=residuals(fit, zones.index))), "map"
+            figures.residual_map(zones.assign(off=residuals(fit, finest, zones.index))), "map"
         )
     text = page(
         "fit.html.j2",
@@ -170,14 +173,11 @@ def distribution(seed: pd.DataFrame, copies: np.ndarray, column: str) -> Table |
     return Table([column, "seed %", "population %"], rows)
 
 
-def residuals(fit: pd.DataFrame, zones: pd.Index) -> pd.Series:
-    """Return each zone's absolute differences over its controls, %, of the finest geography."""
-    fine = fit[fit["geography"] == fit["geography"].iloc[0]]
-    fine = next(
-        (p for _, p in fit.groupby("geography", sort=False) if p["zone"].isin(zones).all()), fine
-    )
-    by = fine.groupby("zone")
-    off, wanted = fine["difference"].abs().groupby(fine["zone"]).sum(), by["control"].sum()
+def residuals(fit: pd.DataFrame, geography: str, zones: pd.Index) -> pd.Series:
+    """Return each zone's absolute differences over its controls, %, of this geography."""
+    fine = fit[fit["geography"] == geography]
+    off = fine["difference"].abs().groupby(fine["zone"]).sum()
+    wanted = fine["control"].groupby(fine["zone"]).sum()
     return (100 * off / wanted.where(wanted != 0)).reindex(zones)
 
 

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib import resources
 from typing import Any
 
-import yaml
+import numpy as np
+import pandas as pd
 
+from pemand_abm import keys
 from pemand_abm.facts import imputed
+from pemand_abm.prompting import data_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,19 @@ class Plan:
         """
         return {item.name: _stake(self.rules[item.name], row) for item in self.items}
 
+    def draws(
+        self, ids: pd.Index | np.ndarray, *key: keys.Part
+    ) -> list[dict[str, tuple[float, ...]]]:
+        """Return each person's draws for `wishes`, keyed by *key*, the person's id and the item."""
+        columns = {
+            item.name: [keys.uniforms(ids, *key, "wish", item.name, what) for what in DRAWN]
+            for item in self.items
+        }
+        return [
+            {name: tuple(float(u[place]) for u in drawn) for name, drawn in columns.items()}
+            for place in range(len(ids))
+        ]
+
     def wishes(
         self, row: Mapping[str, object], draws: Mapping[str, Sequence[float]]
     ) -> dict[str, Stake]:
@@ -131,7 +146,7 @@ def _scattered(
 @cache
 def read_plan(name: str) -> Plan:
     """Return the plan *name* of `prompts/plans/`."""
-    given = _read("plans", name)
+    given = data_file("plans", name)
     items = tuple(
         Item(key, entry["title"], tuple(entry["values"]), entry.get("ordered", False))
         for key, entry in given["items"].items()
@@ -143,7 +158,7 @@ def read_plan(name: str) -> Plan:
 @cache
 def bands() -> tuple[Band, ...]:
     """Return the bands of willingness, the highest first."""
-    given = _read("mind", "bands")
+    given = data_file("mind", "bands")
     return tuple(Band(name, **entry) for name, entry in given.items())
 
 
@@ -154,9 +169,3 @@ def band_of(weight: int) -> Band:
     ['strict', 'strict', 'firm', 'warm', 'neutral']
     """
     return next(band for band in bands() if weight >= band.least)
-
-
-@cache
-def _read(kind: str, name: str) -> dict[str, Any]:
-    file = resources.files("pemand_abm").joinpath("prompts", kind, f"{name}.yaml")
-    return yaml.safe_load(file.read_text(encoding="utf-8"))

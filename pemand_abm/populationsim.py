@@ -20,11 +20,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from pemand_abm.balancing import MOST_EXPANSION
 from pemand_abm.errors import TableError, listed
 from pemand_abm.ids import as_ids, some
+from pemand_abm.region import CONTROL_COLUMNS
 from pemand_abm.settings import read_settings, suggestion
 from pemand_abm.synthesis import Frame, Solution, fit_summary, solve, summaries
 from pemand_abm.tables import write_csv, write_parquet
 
-CONTROLS = ("target", "geography", "seed_table", "importance", "control_field", "expression")
 SEEDS = ("households", "persons")
 CROSSWALK = "geo_cross_walk"
 
@@ -38,7 +38,6 @@ class _Loose(BaseModel):
 class _Input(_Loose):
     tablename: str
     filename: str
-    index_col: str | None = None
     column_map: dict[str, str] = Field(default_factory=dict)
     drop_columns: list[str] = Field(default_factory=list)
 
@@ -162,7 +161,7 @@ def _controls(path: Path, settings: Settings) -> pd.DataFrame:
         controls = pd.read_csv(path, comment="#")
     except (OSError, ValueError) as fault:
         raise TableError(f"{path}: cannot be read as CSV ({fault})") from fault
-    lacking = [c for c in CONTROLS if c not in controls]
+    lacking = [c for c in CONTROL_COLUMNS if c not in controls]
     if lacking:
         raise TableError(f"{path}: column {', '.join(lacking)} is missing")
     strange = controls[~controls["geography"].isin(settings.geographies)]
@@ -171,7 +170,7 @@ def _controls(path: Path, settings: Settings) -> pd.DataFrame:
             f"{path}: column geography: {some(strange['geography'].unique())} is none of"
             f" {', '.join(settings.geographies)}"
         )
-    return controls[list(CONTROLS)]
+    return controls[list(CONTROL_COLUMNS)]
 
 
 def _framed(
@@ -204,8 +203,8 @@ def _framed(
         raise TableError(f"{files[CROSSWALK]}: {said}; give each {zone} one row of areas")
     crosswalk = crosswalk.drop_duplicates(zone).set_index(zone).sort_index()
     held = {g: _indexed(t, g, files[f"{g}_control_data"]) for g, t in totals.items()}
-    zones = held[zone].index.intersection(crosswalk.index)
-    missing = held[zone].index.difference(crosswalk.index)
+    zones = held[zone].index
+    missing = zones.difference(crosswalk.index)
     if len(missing):
         raise TableError(f"{files[CROSSWALK]}: lacks {zone} {some(missing)}")
     households, persons = _seed(settings, tables, files)
@@ -213,7 +212,7 @@ def _framed(
         zones,
         tuple(geographies),
         crosswalk.loc[zones],
-        held | {zone: held[zone].loc[zones]},
+        held,
         controls,
         settings.total_hh_control,
         {
@@ -308,19 +307,17 @@ def _persons(
 
 def write_project(synthesized: Synthesized, out: Path) -> None:
     """Write the population under PopulationSim's names and as parquet, and how well it fits."""
-    outputs = synthesized.project.settings.output_synthetic_population
+    settings = synthesized.project.settings
+    outputs = settings.output_synthetic_population
+    always = (outputs.household_id, *settings.geographies)
     for table, given in (
         (synthesized.households, outputs.households),
         (synthesized.persons, outputs.persons),
     ):
         name = Path(given.filename).stem
-        keep = [c for c in given.columns if c in table]
-        areas = [
-            c for c in table if c in (*synthesized.project.settings.geographies, "household_id")
-        ]
         plain = table.reset_index() if table.index.name else table
-        wanted = [c for c in plain if c in (outputs.household_id, *areas)]
-        shown = plain[[*wanted, *(c for c in keep if c not in wanted)]] if keep else plain
+        asked = [c for c in given.columns if c in plain and c not in always]
+        shown = plain[[*(c for c in plain if c in always), *asked]] if asked else plain
         write_csv(shown.set_index(shown.columns[0]), out / f"{name}.csv")
     write_parquet(synthesized.households.pipe(_plain), out / "households.parquet")
     write_parquet(synthesized.persons.pipe(_plain), out / "persons.parquet")

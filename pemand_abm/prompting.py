@@ -14,7 +14,9 @@ import unicodedata
 from collections.abc import Hashable
 from functools import cache, lru_cache
 from importlib import resources
+from typing import Any
 
+import yaml
 from jinja2 import BaseLoader, Environment, StrictUndefined, TemplateNotFound
 
 
@@ -92,6 +94,13 @@ def grammar(name: str, **values: Hashable) -> str:
 def _grammar(name: str, values: tuple[tuple[str, Hashable], ...]) -> str:
     # The same few forms are asked for in every talk, so they are rendered once.
     return _environment().get_template(f"{name}.gbnf").render(**dict(values))
+
+
+@cache
+def data_file(kind: str, name: str) -> dict[str, Any]:
+    """Return what the YAML file `prompts/`*kind*`/`*name* holds; it is read once."""
+    file = resources.files("pemand_abm").joinpath("prompts", kind, f"{name}.yaml")
+    return yaml.safe_load(file.read_text(encoding="utf-8"))
 
 
 def phrase(name: str, **values: object) -> str:

@@ -6,7 +6,6 @@ a whole run.
 
 from __future__ import annotations
 
-import json
 import platform
 from importlib import metadata
 from pathlib import Path
@@ -27,7 +26,7 @@ from pemand_abm.region import inputs_sha256
 from pemand_abm.study import RELOCATION_YEAR, TRAVEL_DAY, Study
 from pemand_abm.surrogate import PURPOSES, group_quarters_trips
 from pemand_abm.synthesis import fit_summary
-from pemand_abm.tables import sha256, write_csv, write_parquet, write_text
+from pemand_abm.tables import sha256, write_csv, write_json_lines, write_parquet, write_text
 from pemand_abm.terms import LAND_USE
 from pemand_abm.world import TRAVEL_MINUTE, Heard, History, Settled
 
@@ -179,8 +178,6 @@ def _plan(settled: Settled) -> str:
 
 def plans_table(history: History, events: pd.DataFrame) -> pd.DataFrame:
     """Return one row a household, plan and item: what was settled, and by whose wish."""
-    moved = events[events["kind"] == "moved"].set_index("household_id")["to_zone"]
-    moved = moved[~moved.index.duplicated(keep="last")]
     rows = [
         {
             "household_id": s.talk.household.id,
@@ -200,8 +197,14 @@ def plans_table(history: History, events: pd.DataFrame) -> pd.DataFrame:
         for case in s.agreement.cases
     ]
     table = pd.DataFrame(rows)
-    taken = moved.reindex(table["household_id"]).set_axis(table.index)
+    taken = _taken(events).reindex(table["household_id"]).set_axis(table.index)
     return table.assign(zone_taken=taken.where(table["kind"] == "terms"))
+
+
+def _taken(events: pd.DataFrame) -> pd.Series:
+    """Return the zone that each household moved to last, by household id."""
+    moved = events[events["kind"] == "moved"].drop_duplicates("household_id", keep="last")
+    return moved.set_index("household_id")["to_zone"]
 
 
 def settled(households: pd.DataFrame, events: pd.DataFrame, districts: pd.Series) -> pd.DataFrame:
@@ -209,13 +212,8 @@ def settled(households: pd.DataFrame, events: pd.DataFrame, districts: pd.Series
 
     `home_zone_id_before` keeps where they lived on the travel day.
     """
-    moved = (
-        events[events["kind"] == "moved"]
-        .drop_duplicates("household_id", keep="last")
-        .set_index("household_id")
-    )
-    after = households["home_zone_id"].copy()
-    after.loc[moved.index] = moved["to_zone"].astype(after.dtype)
+    taken, after = _taken(events), households["home_zone_id"].copy()
+    after.loc[taken.index] = taken.astype(after.dtype)
     return households.assign(
         home_zone_id=after,
         district=after.map(districts).astype(households["district"].dtype),
@@ -244,18 +242,10 @@ def write_run(study: Study, history: History, out: Path, manifest: dict) -> dict
     write_csv(fit_summary(population.fit), out / "fit_summary.csv")
     if any(s.agreement for s in history.settled):
         write_parquet(plans_table(history, events), out / "plans.parquet")
-    lines = [
-        json.dumps(_record(study, heard), ensure_ascii=False)
-        for heard in history.heard
-        if heard.decision
-    ]
-    zone_of = events[events["kind"] == "moved"].set_index("household_id")["to_zone"].to_dict()
-    lines += [
-        json.dumps(_plan_record(plan, zone_of), ensure_ascii=False)
-        for plan in history.settled
-        if plan.agreement
-    ]
-    write_text("".join(f"{line}\n" for line in lines), out / "transcripts.jsonl")
+    zone_of = _taken(events).to_dict()
+    talks = [_record(study, heard) for heard in history.heard if heard.decision]
+    talks += [_plan_record(plan, zone_of) for plan in history.settled if plan.agreement]
+    write_json_lines(talks, out / "transcripts.jsonl")
     counts = events["kind"].value_counts().sort_index()
     manifest = manifest | {
         "counts": {

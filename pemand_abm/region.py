@@ -331,11 +331,9 @@ class _Reader:
     def given(self, tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
         """Return the tables of a given population with a weight of 1, without names of our own."""
         s = self.recipe.sources
-        own = [c for c in OWN_COLUMNS if c not in (s.id, ZONE)]
-        homes, people = (
-            tables[f].drop(columns=own, errors="ignore") for f in (s.households, s.persons)
-        )
-        people = people.drop(columns=[c for c in (ZONE,) if c in people])
+        own = [c for c in OWN_COLUMNS if c != s.id]
+        people = tables[s.persons].drop(columns=own, errors="ignore")
+        homes = tables[s.households].drop(columns=[c for c in own if c != ZONE], errors="ignore")
         return tables | {s.households: homes.assign(weight="1"), s.persons: people}
 
     def placed(
@@ -414,11 +412,11 @@ class _Reader:
             self.fault(file, said)
         return values
 
-    def numeric(self, file: str, table: pd.DataFrame, text: str = "") -> pd.DataFrame:
+    def numeric(self, file: str, table: pd.DataFrame, *text: str) -> pd.DataFrame:
         """Return a table with numbers in every column but *text* and those without any number."""
 
         def is_text(column: pd.Series) -> bool:
-            if column.name == text:
+            if column.name in text:
                 return True
             needed = column.name in {*LAND_USE_COLUMNS, *HOUSEHOLD_COLUMNS, *PERSON_COLUMNS}
             return not needed and bool(pd.to_numeric(column, errors="coerce").isna().all())
@@ -474,7 +472,7 @@ class _Reader:
         nameless = table.index[table["district"].str.strip() == ""]
         if len(nameless):
             self.fault(file, f"column district: is empty for zones {some(nameless)}; name one")
-        table = self.numeric(file, table, text="district")
+        table = self.numeric(file, table, "district")
         table.insert(0, "district", table.pop("district"))
         return table
 
@@ -542,11 +540,8 @@ class _Reader:
         households = self.indexed(names.households, homes, names.id, kind)
         of = as_text(members[names.id]).astype(kind).rename(names.id)
         persons = members.drop(columns=names.id).set_index(of)
-        zone = households.pop(ZONE) if ZONE in households else None
-        households = self.numeric(names.households, households, text="tenure")
-        if zone is not None:
-            households = households.assign(**{ZONE: zone})
-        persons = self.numeric(names.persons, persons, text="relate")
+        households = self.numeric(names.households, households, "tenure", ZONE)
+        persons = self.numeric(names.persons, persons, "relate")
         orphans = persons.index[~persons.index.isin(households.index)]
         if len(orphans):
             said = f"{len(orphans)} persons belong to no household of {names.households}"

@@ -143,9 +143,10 @@ def write_report(out: Path) -> Path:
         The folder is not a whole run, or cannot be written.
     """
     run = read_run(out)
+    moves = flows(run)
     text = page(
         "report.html.j2",
-        figures.figures(run.zones, run.demand, run.decisions, flows(run)),
+        figures.figures(run.zones, run.demand, run.decisions, moves),
         manifest=run.manifest,
         statement=statement(run),
         headlines=headlines(run),
@@ -161,7 +162,7 @@ def write_report(out: Path) -> Path:
         moderation=moderation_words(run.transcripts),
         talks=[talk_of(r) for r in to_read(run.transcripts)],
         talks_held=len(run.transcripts),
-        flows=flows(run),
+        flows=moves,
         plans=plans_table(run.transcripts),
         card=run_card(run),
         files=_any_table(run.columns, labels=3),
@@ -466,7 +467,7 @@ def plans_table(records: Sequence[transcript.Record]) -> Table | None:
             str(r["household_id"]),
             str(i["title"]),
             str(i["value"]),
-            transcript.item_words(i).partition("(")[2].rstrip(")"),
+            transcript.how_words(i),
             f"{r['zone']} to {r['zone_taken']}"
             if r.get("zone_taken") is not None
             else str(r["zone"]),

@@ -22,7 +22,7 @@ from pemand_abm.errors import TableError
 from pemand_abm.facts import households_of, read_map
 from pemand_abm.housing import HousingSettings, vacancies
 from pemand_abm.persona import PersonaSettings
-from pemand_abm.plans import DRAWN, Plan, Stake, read_plan
+from pemand_abm.plans import Plan, Stake, read_plan
 from pemand_abm.protocols.mind import MindSettings
 from pemand_abm.protocols.pemand import PemandSettings
 from pemand_abm.region import Region, read_region
@@ -291,15 +291,10 @@ def wishes_by_rule(
     homes = population.households.loc[sample].assign(income_rank=rank.loc[sample])
     rows = dict(zip(homes.index, homes.to_dict("records"), strict=True))
     people = population.persons[population.persons["household_id"].isin(sample)]
-    draws = {
-        (item.name, what): keys.uniforms(people.index, seed, plan.name, "wish", item.name, what)
-        for item in plan.items
-        for what in DRAWN
-    }
+    draws = plan.draws(people.index, seed, plan.name)
     found: dict[int | str, dict[str, dict[str, Stake]]] = {key: {} for key in sample}
-    for place, person in enumerate(people.to_dict("records")):
+    for person, own in zip(people.to_dict("records"), draws, strict=True):
         row = rows[person["household_id"]] | person
-        own = {i.name: [draws[i.name, w][place] for w in DRAWN] for i in plan.items}
         found[person["household_id"]][f"member {person['PNUM']}"] = plan.wishes(row, own)
     return found
 

@@ -71,10 +71,10 @@ class Control:
 class Frame:
     """What a population is asked to meet, whatever files said so.
 
-    `geographies` are from coarse to fine, the last one the zone; `crosswalk` (index zone) has the
-    others as columns, `totals` the control totals by geography. `files` names where the totals of
-    each geography, the `controls` and the `seed` came from, for messages. With `drawn_from` a zone
-    takes only seed households of its own area of that geography, a column of the seed.
+    `geographies` are from coarse to fine, the last one the zone; `crosswalk` (index `zones`) has
+    the others as columns, `totals` the control totals by geography. `files` names where the totals
+    of each geography, the `controls` and the `seed` came from, for messages. With `drawn_from` a
+    zone takes only seed households of its own area of that geography, a column of the seed.
     """
 
     zones: pd.Index
@@ -158,7 +158,7 @@ def synthesize(region: Region, seed: int, workers: int = 1) -> Population:
     del workers
     if region.placed is not None:
         return _given(region, region.placed)
-    frame, households = frame_of(region), _weighted(frame_of(region), region.seed_households)
+    frame, households = frame_of(region), region.seed_households
     solution = solve(frame, households, region.seed_persons, seed)
     population = Population(
         *_expand(region, households, solution.counts),
@@ -171,17 +171,19 @@ def synthesize(region: Region, seed: int, workers: int = 1) -> Population:
     return population
 
 
-FIT_SUMMARY = ["control", "result", "mean_percent_difference", "percent_rmse", "absolute_percent"]
-FIT_SUMMARY += ["largest_error", "cells", "n"]
 FIT = ["geography", "zone", "target", "control", "balanced", "result", "difference", "note"]
+FIT_SUMMARY = [
+    "control", "result", "mean_percent_difference", "percent_rmse", "absolute_percent",
+    "largest_error", "cells", "n",
+]  # fmt: skip
 
 
 def _given(region: Region, placed: pd.Series) -> Population:
     """Return the population that a region brings, numbered as one of our own."""
-    kind = np.lexsort([np.arange(len(placed)), region.zones.index.get_indexer(placed)])
-    zone = region.zones.index.get_indexer(placed)[kind]
+    at = region.zones.index.get_indexer(placed)
+    kind = np.argsort(at, kind="stable")
     population = Population(
-        *_tables(region, region.seed_households, zone, kind),
+        *_tables(region, region.seed_households, at[kind], kind),
         region.group_quarters.rename("persons").rename_axis("zone_id").to_frame(),
         pd.DataFrame(columns=FIT),
     )
@@ -294,13 +296,11 @@ def _problem(frame: Frame, households: pd.DataFrame, controls: list[Control]) ->
 
 def _drawn_from(frame: Frame, households: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     """Return each zone's area of the seed's geography, and each household's; -1: of every area."""
-    anywhere = np.full(len(households), -1)
     if not frame.drawn_from:
-        coarsest = frame.crosswalk.reindex(frame.zones).iloc[:, :1].to_numpy().ravel()
+        coarsest = frame.crosswalk.iloc[:, :1].to_numpy().ravel()
         area = pd.factorize(coarsest)[0] if len(coarsest) else np.zeros(len(frame.zones))
-        return area.astype("int64"), anywhere
-    column = frame.crosswalk.reindex(frame.zones)[frame.drawn_from]
-    area, names = pd.factorize(column, sort=True)
+        return area.astype("int64"), np.full(len(households), -1)
+    area, names = pd.factorize(frame.crosswalk[frame.drawn_from], sort=True)
     return area.astype("int64"), pd.Index(names).get_indexer(households[frame.drawn_from])
 
 
@@ -309,9 +309,8 @@ def _check_drawn(
 ) -> None:
     if not frame.drawn_from:
         return
-    held = np.bincount(area, minlength=area.max() + 1) * 0.0
     known = belongs >= 0
-    np.add.at(held, belongs[known], base[known])
+    held = np.bincount(belongs[known], base[known], area.max() + 1)
     empty = np.flatnonzero((held[area] <= 0) & (totals > 0))
     if len(empty):
         raise TableError(
@@ -324,7 +323,7 @@ def _codes(frame: Frame, geography: str) -> np.ndarray:
     """Return for each zone the row of its area in a geography's totals."""
     zones, held = frame.zones, frame.totals[geography].index
     fine = geography == frame.zone
-    code = held.get_indexer(zones if fine else pd.Index(frame.crosswalk[geography].reindex(zones)))
+    code = held.get_indexer(zones if fine else pd.Index(frame.crosswalk[geography]))
     if (code < 0).any():
         lacking = some(zones[code < 0])
         raise TableError(f"{frame.files[geography]}: lacks the area of zones {lacking}")
@@ -354,7 +353,10 @@ def _tables(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the tables of households by the positions of their zones and seed households."""
     ids = np.arange(1, len(kind) + 1, dtype="int64")
-    places, copied = region.zones.iloc[zone], seed.drop(columns="weight").iloc[kind]
+    places, copied = (
+        region.zones.iloc[zone],
+        seed.drop(columns="weight", errors="ignore").iloc[kind],
+    )
     columns = {"home_zone_id": places.index.array, "district": places["district"].array}
     columns |= {c: copied[c].array for c in HOUSEHOLD_COLUMNS}
     columns |= {"seed_id": copied.index.array}

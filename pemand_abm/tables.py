@@ -6,10 +6,11 @@ What a table must hold is said where the table is read; this module holds the fe
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -104,6 +105,14 @@ def write_csv(table: pd.DataFrame, path: Path) -> None:
     """Write a table with its named index as UTF-8 CSV."""
     with writing(path) as temporary:
         table.to_csv(temporary, encoding="utf-8", lineterminator="\n")
+
+
+def write_json_lines(
+    records: Iterable[dict], path: Path, default: Callable[[object], object] | None = None
+) -> None:
+    """Write one JSON object a line; *default* makes something of what JSON does not know."""
+    lines = (json.dumps(r, ensure_ascii=False, default=default) for r in records)
+    write_text("".join(f"{line}\n" for line in lines), path)
 
 
 def write_text(text: str, path: Path) -> None:

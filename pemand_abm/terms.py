@@ -19,10 +19,10 @@ from pemand_abm.agreements import Agreement
 LAND_USE = {
     "dwelling": ("SFDU", "MFDU"),
     "place": ("TOTPOP", "TOTEMP", "TOTACRE"),
-    "school": ("HSENROLL", "AGE0519"),
+    "school": ("HSENROLL",),
 }
 """The land-use columns that a term reads: dwellings in houses and apartments; population, jobs and
-acres; places at high schools and children of school age."""
+acres; places at high schools."""
 SCHOOL_MINUTES = 10.0
 NEITHER = 0.5
 
@@ -105,11 +105,9 @@ def places(zones: pd.DataFrame, households: pd.DataFrame, minutes: np.ndarray) -
         steps = ("quiet", "in between", "central and lively")
         match["place"] = _tiers(pd.Series(density, index=zones.index), steps)
     if "school" not in unknown:
-        pupils = zones[list(LAND_USE["school"])].to_numpy(float)
         near = minutes <= SCHOOL_MINUTES
         np.fill_diagonal(near, True)
-        match["school"]["nearby"] = (near @ (pupils[:, 0] > 0)).astype(float)
-        match["school"]["nearby"] = np.minimum(match["school"]["nearby"], 1.0)
+        match["school"]["nearby"] = (near @ (zones["HSENROLL"].to_numpy() > 0)).astype(float)
     return Places(match, minutes, unknown)
 
 

@@ -157,29 +157,31 @@ def turn_notes(turn: Record, unit: str) -> list[str]:
     return notes
 
 
-def whose(record: Record) -> str:
+def whose(record: Record, zone: str = " in zone ") -> str:
     """Return whose talk it is: a household's, or a scenario's of an evaluation of plans."""
     if record.get("kind") == "plan":
         return f"Scenario {record['household_id']}, {record.get('zone', '')}"
-    return f"Household {record['household_id']} in zone {record.get('zone', '?')}"
+    return f"Household {record['household_id']}{zone}{record.get('zone', '?')}"
 
 
-def item_words(item: Record) -> str:
+def how_words(item: Record) -> str:
     """Return how a point of a plan was settled: who insisted, who yielded.
 
-    >>> item_words({"value": "rent", "outcome": "agreed", "rounds": 1, "insisted": ["member 1"],
-    ...             "yielded": ["member 2"]})
-    'rent (agreed in round 1; member 1 insisted; member 2 yielded)'
+    >>> how_words({"outcome": "agreed", "rounds": 1, "insisted": ["member 1"],
+    ...            "yielded": ["member 2"]})
+    'agreed in round 1; member 1 insisted; member 2 yielded'
     """
     how = {
         "agreed": f"agreed in round {item['rounds']}" if item["rounds"] else "all wanted it",
         "fallback": "no quorum; the wish that matters most counts",
     }[item["outcome"]]
-    parts = [how]
-    for who, did in (("insisted", "insisted"), ("yielded", "yielded")):
-        if item.get(who) and item["rounds"]:
-            parts.append(f"{', '.join(item[who])} {did}")
-    return f"{item['value']} ({'; '.join(parts)})"
+    did = [f"{', '.join(item[d])} {d}" for d in ("insisted", "yielded") if item.get(d)]
+    return "; ".join([how, *(did if item["rounds"] else [])])
+
+
+def item_words(item: Record) -> str:
+    """Return what was settled on a point of a plan, and how."""
+    return f"{item['value']} ({how_words(item)})"
 
 
 def wishes_words(wishes: list[Record]) -> str:
@@ -234,9 +236,7 @@ def _print_record(record: Record, console: Console) -> None:
     from rich.text import Text
 
     unit = record.get("unit", "")
-    console.print(
-        Rule(Text(f"{whose(record).replace(' in zone', ', zone')}, {record.get('event', '')}"))
-    )
+    console.print(Rule(Text(f"{whose(record, ', zone ')}, {record.get('event', '')}")))
     console.print(
         _line(
             "Decision",
@@ -293,6 +293,8 @@ def _member(member: Record) -> Text:
         text.append(f"{facts}\n", style="dim").append(str(member.get("persona", "")))
     if member.get("wishes"):
         text.append("\nwishes: ", style="bold").append(wishes_words(member["wishes"]))
+        if member.get("unasked"):
+            text.append("\n(by rule: the model's answers could not be read)", style="yellow")
     for step in ("reasoning", "review", "view"):
         if member.get(step):
             text.append(f"\n{step}: ", style="bold").append(" ".join(member[step].split()))

@@ -189,9 +189,9 @@ def _by_terms(
     """
     assert looking.desk is not None
     household = int(looking.movers.index[i])
-    talk = terms.talks[household]
-    agreement, calls = yield from looking.desk.hold(talk.dialogue(), talk.most_calls)
-    looking.history.settled.append(Settled(talk, int(looking.env.now), agreement, calls))
+    agreement = yield from _settle(
+        looking.env, looking.desk, terms.talks[household], looking.history
+    )
     if agreement is None:
         return None
     worth = terms.places.utility(agreement, terms.work_zones[household], terms.weights)
@@ -202,13 +202,21 @@ def _by_terms(
     )[0]
 
 
+def _settle(
+    env: simpy.Environment, desk: Desk, talk: PlanTalk, history: History
+) -> Generator[simpy.Event, Any, Agreement | None]:
+    """Let a household settle a plan; None where the budget did not reach it."""
+    agreement, calls = yield from desk.hold(talk.dialogue(), talk.most_calls)
+    history.settled.append(Settled(talk, int(env.now), agreement, calls))
+    return agreement
+
+
 def _talk(
     env: simpy.Environment, desk: Desk, minute: int, talk: Talk | PlanTalk, history: History
 ) -> Generator[simpy.Event, Any, None]:
     yield env.timeout(minute)
     if isinstance(talk, PlanTalk):
-        agreement, calls = yield from desk.hold(talk.dialogue(), talk.most_calls)
-        history.settled.append(Settled(talk, minute, agreement, calls))
+        yield from _settle(env, desk, talk, history)
         return
     result, calls = yield from desk.hold(talk.dialogue(), talk.most_calls)
     personas, decision = result if result is not None else ([], None)

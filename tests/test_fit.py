@@ -47,6 +47,19 @@ def test_a_column_that_no_control_names_is_compared_with_the_weighted_seed():
     assert taken.tolist() == [2, 0, 1]
 
 
+def test_the_map_shows_the_zones_controls_whatever_the_ids_of_coarser_areas():
+    """A region of the id 1 beside a zone 1, its controls first in the file."""
+    fit = pd.DataFrame(
+        {
+            "geography": ["region", "zone", "zone"],
+            "zone": [1, 1, 2],
+            "control": [100.0, 50.0, 50.0],
+            "difference": [40.0, 0.0, 5.0],
+        }
+    )
+    assert fitting.residuals(fit, "zone", pd.Index([1, 2, 3])).fillna(-1).tolist() == [0, 10, -1]
+
+
 @pytest.fixture(scope="module")
 def out(tmp_path_factory):
     folder = tmp_path_factory.mktemp("fit")

@@ -6,7 +6,6 @@ scenarios, so the bootstrap resamples scenarios.
 
 from __future__ import annotations
 
-import json
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,12 +26,12 @@ from pemand_abm.evaluation.travellers import Scenario, write_scenarios
 from pemand_abm.prompting import grammar, prompts_sha256, render
 from pemand_abm.protocols.mind import VARIANTS, Case, MindSettings, mind, with_switches
 from pemand_abm.settings import suggestion
-from pemand_abm.tables import write_csv, write_parquet, write_text
+from pemand_abm.tables import write_csv, write_json_lines, write_parquet, write_text
 
 REPEATS = 1000
 ENOUGH = 200
 IN_FLIGHT = 64
-WAYS = {1: "1-3", 4: "4-6", 7: "7-8", 9: "9-10"}
+BANDS = ("1-3", "4-6", "7-8", "9-10")
 MEASURES = {
     "debate_hit_rate": "debate hit rate %",
     "debate_ratio": "debate ratio %",
@@ -287,7 +286,7 @@ def _interval(name: str, spread: np.ndarray) -> dict[str, float]:
 
 
 def size_table(cases: pd.DataFrame, seed: int) -> pd.DataFrame:
-    """Return debate ratio, hit rate and S_total by variant and group size, with intervals."""
+    """Return `measures_table` by variant and group size."""
     parts = [measures_table(part, seed).assign(size=size) for size, part in cases.groupby("size")]
     return pd.concat(parts).reset_index().set_index(["variant", "size"])
 
@@ -338,7 +337,7 @@ def win_table(cases: pd.DataFrame) -> pd.DataFrame:
 
     Index (``variant``, ``band``); ``n`` and ``won`` (share).
     """
-    band = pd.cut(cases["proposer_weight"], [0, 3, 6, 8, 10], labels=list(WAYS.values()))
+    band = pd.cut(cases["proposer_weight"], [0, 3, 6, 8, 10], labels=list(BANDS))
     table = cases.groupby([cases["variant"], band.rename("band")], sort=False, observed=True)
     return table["proposer_won"].agg(n="size", won="mean").sort_index(level=1, sort_remaining=False)
 
@@ -644,8 +643,7 @@ def write_mind(found: MindEvaluation, out: Path) -> None:
     write_parquet(found.cases, out / "cases.parquet")
     write_csv(found.measures, out / "measures.csv")
     write_csv(found.inference, out / "inference.csv")
-    lines = [json.dumps(r, ensure_ascii=False) for r in found.records]
-    write_text("".join(f"{line}\n" for line in lines), out / "transcripts.jsonl")
+    write_json_lines(found.records, out / "transcripts.jsonl")
     text = "\n\n".join(
         [
             "# MIND and its variants",

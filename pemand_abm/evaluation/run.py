@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 from collections.abc import Callable, Sequence
 from importlib import metadata
@@ -22,7 +21,7 @@ from pemand_abm.evaluation.results import Evaluation, Spent, accuracy_table, cos
 from pemand_abm.evaluation.trial import Trial
 from pemand_abm.prompting import prompts_sha256
 from pemand_abm.settings import suggestion
-from pemand_abm.tables import write_csv, write_parquet, write_text
+from pemand_abm.tables import write_csv, write_json_lines, write_parquet, write_text
 
 
 def check_methods(names: Sequence[str], target: str) -> None:
@@ -159,8 +158,7 @@ def write_evaluation(evaluation: Evaluation, out: Path) -> None:
     write_parquet(evaluation.accuracy, out / "accuracy.parquet")
     write_parquet(evaluation.costs, out / "costs.parquet")
     write_csv(evaluation.trial.survey.dropped.rename_axis("row"), out / "dropped.csv")
-    lines = [json.dumps(talk, ensure_ascii=False, default=str) for talk in evaluation.talks]
-    write_text("".join(f"{line}\n" for line in lines), out / "transcripts.jsonl")
+    write_json_lines(evaluation.talks, out / "transcripts.jsonl", default=str)
     write_text(
         yaml.safe_dump(evaluation.manifest, sort_keys=False, allow_unicode=True),
         out / "evaluation.yaml",

@@ -17,22 +17,20 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import yaml
 
 from pemand_abm import keys
 from pemand_abm.dialogue import Model, converse
 from pemand_abm.errors import TableError, listed
-from pemand_abm.plans import DRAWN, Plan, Stake, read_plan
-from pemand_abm.prompting import phrase
+from pemand_abm.plans import Plan, Stake, read_plan
+from pemand_abm.prompting import data_file, phrase
 from pemand_abm.protocols.mind import Delegate, MindSettings, survey
-from pemand_abm.tables import write_text
+from pemand_abm.tables import write_json_lines
 
 PLAN = "holiday"
 POOL, CANDIDATES, ASKED = 400, 200, 12
 """Travellers drawn; candidates of a journey; candidates that a model is asked about."""
-RELEVANCE = (
-    0.3  # What nearness to the journey weighs in the choice of candidates, the rest variety.
-)
+RELEVANCE = 0.3
+"""What nearness to the journey weighs in the choice of candidates; the rest is variety."""
 CONFLICTS, SOFT = 3, (6, 8)
 SIZES = (2, 3, 4)
 TRIES = 2000
@@ -180,8 +178,7 @@ def _travelplanner(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def fields() -> dict[str, dict[str, Any]]:
     """Return the nine fields of a traveller: their values and their sentences."""
-    file = resources.files("pemand_abm").joinpath("prompts", "plans", "travellers.yaml")
-    return yaml.safe_load(file.read_text(encoding="utf-8"))
+    return data_file("plans", "travellers")
 
 
 def draw_travellers(count: int, seed: int) -> pd.DataFrame:
@@ -279,16 +276,9 @@ def diverse(travellers: pd.DataFrame, journey: Journey, count: int) -> list[int]
 def wishes_by_rule(travellers: pd.DataFrame, seed: int) -> list[dict[str, Stake]]:
     """Return each traveller's wishes by rule (`plans.Plan.wishes`)."""
     plan = read_plan(PLAN)
-    ids = travellers.index.to_numpy()
-    draws = {
-        (item.name, what): keys.uniforms(ids, seed, "wish", item.name, what)
-        for item in plan.items
-        for what in DRAWN
-    }
-    return [
-        plan.wishes(row, {i.name: [draws[i.name, w][place] for w in DRAWN] for i in plan.items})
-        for place, row in enumerate(travellers.to_dict("records"))
-    ]
+    draws = plan.draws(travellers.index, seed)
+    rows = travellers.to_dict("records")
+    return [plan.wishes(row, own) for row, own in zip(rows, draws, strict=True)]
 
 
 def wishes_by_model(
@@ -421,8 +411,7 @@ def _scenario(
 
 def write_scenarios(scenarios: Sequence[Scenario], path: Path) -> None:
     """Write one JSON object a scenario (docs/files.md)."""
-    lines = [json.dumps(_written(s), ensure_ascii=False) for s in scenarios]
-    write_text("".join(f"{line}\n" for line in lines), path)
+    write_json_lines(map(_written, scenarios), path)
 
 
 def _written(scenario: Scenario) -> dict:
@@ -499,7 +488,7 @@ def _read(given: Mapping[str, Any]) -> Scenario:
             raise ValueError(f"{member['name']}: has no wish of {', '.join(lacking)}")
         if not isinstance(member["about"], str):
             raise ValueError(f"{member['name']}: about must be a text")
-        delegates.append(Delegate(str(member["name"]), str(member["about"]), stakes))
+        delegates.append(Delegate(str(member["name"]), member["about"], stakes))
         profiles[str(member["name"])] = dict(member.get("profile", {}))
     strange = [d.name for d in delegates if not re.fullmatch(r"\w[\w .'-]{0,39}", d.name)]
     if strange:

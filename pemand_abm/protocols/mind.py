@@ -443,8 +443,6 @@ def _cast(
             _one_of(text, "VALUE", ["none"])
             return Said(voter, phase, "agrees", said, None)
         value = _one_of(text, "VALUE", choices)
-        if judged and judged.guess > wish.weight and value == wish.value and len(choices) > 1:
-            raise _Unfit("it matters more to the other than to you: do not ask for your own wish")
         return Said(voter, phase, "does not agree", said, value)
 
     vote = yield from _asked(
