@@ -345,9 +345,22 @@ def test_sf25_adds_up_to_the_published_totals(sf25):
 def test_sf25_ages_and_shares_add_up_to_persons_and_households(sf25):
     ages = sf25.totals["zone"].filter(like="AGE").sum(axis=1)
     assert ages.to_numpy() == pytest.approx(sf25.totals["zone"]["HHPOP"].to_numpy(), abs=0.01)
-    shares = sf25.totals["region"].iloc[0]
-    assert shares.filter(like="HHSIZE").sum() == pytest.approx(48_743, abs=0.01)
-    assert shares.filter(like="WORKERS").sum() == pytest.approx(48_743, abs=0.01)
+    totals = sf25.totals["zone"]
+    for classes in ("HHSIZE", "WORKERS"):
+        homes = totals.filter(like=classes).sum(axis=1)
+        assert homes.to_numpy() == pytest.approx(totals["TOTHH"].to_numpy(), abs=0.01)
+    assert (totals["HHOWN"] <= totals["TOTHH"]).all()
+
+
+def test_sf25_sizes_and_workers_hold_the_persons_and_workers_of_the_zones(sf25):
+    totals, seed = sf25.totals["zone"], sf25.seed_households
+    for classes, column, total in (
+        (["HHSIZE1", "HHSIZE2", "HHSIZE3", "HHSIZE4P"], "hhsize", "HHPOP"),
+        (["WORKERS1", "WORKERS2", "WORKERS3P"], "num_workers", "EMPRES"),
+    ):
+        last = seed[seed[column] >= len(classes)]
+        counts = [*range(1, len(classes)), np.average(last[column], weights=last["weight"])]
+        assert (totals[classes] @ counts).to_numpy() == pytest.approx(totals[total], abs=0.01)
 
 
 def test_sf25_districts_are_each_of_one_piece(sf25):

@@ -484,7 +484,8 @@ def test_fit_counts_what_the_tables_hold(sf25, downtown):
     zones = sf25.zones.index
     assert (fit["zone"]["age_65p"] == elders.value_counts().reindex(zones, fill_value=0)).all()
     assert (fit["zone"]["income_1"] == poor.reindex(zones, fill_value=0)).all()
-    assert fit["region"]["size_1"].tolist() == [(households["hhsize"] == 1).sum()]
+    alone = households[households["hhsize"] == 1].groupby("home_zone_id").size()
+    assert (fit["zone"]["size_1"] == alone.reindex(zones, fill_value=0)).all()
 
 
 def test_population_passes_the_rules_of_activitysim(downtown):
@@ -510,12 +511,12 @@ def test_downtown_meets_its_controls(sf25, downtown):
     lived = downtown.households.groupby("home_zone_id")
     assert lived.size().tolist() == wanted["TOTHH"].tolist()
     persons = lived["hhsize"].sum()
-    assert (persons / wanted["HHPOP"] - 1).abs().max() < 0.005
+    assert (persons - wanted["HHPOP"]).abs().max() <= 2
     summary = fit_summary(downtown.fit).loc["zone"]
-    incomes, ages = summary.filter(like="income", axis=0), summary.filter(like="age_", axis=0)
-    assert incomes["absolute_percent"].max() < 0.1
-    assert ages["absolute_percent"].max() < 1
-    assert summary.loc["workers", "absolute_percent"] < 2
+    assert len(summary) == 21
+    assert summary.filter(like="income", axis=0)["absolute_percent"].max() < 0.1
+    assert summary["absolute_percent"].max() < 1
+    assert summary["percent_rmse"].max() < 2
 
 
 def test_group_quarters_are_no_households(sf25, downtown):

@@ -1,10 +1,12 @@
 """Derive the region sf25 (downtown San Francisco) from the example data of ActivitySim 1.6.0.
 
-    python synthpop/sf25/build.py [--wheel activitysim-1.6.0-py3-none-any.whl]
+    python synthpop/sf25/build.py [--wheel activitysim-1.6.0-py3-none-any.whl] [--mtc FOLDER]
 
 Reads the wheel (fetched with pip when none is named) and writes the tables, polygons and skims
-beside this script; the same wheel gives the same files. The recipe and the README, which says what
-each column is, are kept by hand.
+beside this script; the same wheel gives the same files. The shares of households by size, workers
+and tenure are MTC's: `household_shares.csv` is kept, and made again from MTC's own files where
+--mtc names their folder. The recipe and the README, which says what each column is, are kept by
+hand.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import shapely
+from scipy.optimize import brentq
 from shapely.geometry import MultiPolygon, mapping, shape
 
 from pemand_abm.matrices import write_matrices
@@ -74,6 +77,17 @@ INCOMES = {
     "HHINCQ4": (100_000, None),
 }
 
+SIZES = {"HHSIZE1": 1, "HHSIZE2": 2, "HHSIZE3": 3, "HHSIZE4P": 4}
+WORKERS = {"WORKERS0": 0, "WORKERS1": 1, "WORKERS2": 2, "WORKERS3P": 3}
+# Control totals of MTC's PopulationSim, Plan Bay Area: the year, its file, and what is taken of it.
+MTC = {
+    2015: {
+        **{f"hh_size_{n}{'_plus' * (n == 4)}": field for field, n in SIZES.items()},
+        **{f"hh_wrks_{n}{'_plus' * (n == 3)}": field for field, n in WORKERS.items()},
+    },
+    2023: {"hh_own": "HHOWN"},  # the file of 2015 has no tenure
+}
+
 
 def main() -> None:
     """Read the wheel and write every derived file."""
@@ -81,8 +95,12 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     options.add_argument("--wheel", type=Path, help="the wheel, when it is already here")
+    options.add_argument("--mtc", type=Path, help="folder of `2015/TAZ1454 2015 Popsim Vars.csv`")
+    given = options.parse_args()
+    if given.mtc:
+        write_csv(household_shares(given.mtc), HERE / "household_shares.csv")
     with tempfile.TemporaryDirectory() as scratch:
-        wheel = options.parse_args().wheel or download(Path(scratch))
+        wheel = given.wheel or download(Path(scratch))
         digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
         if digest != SHA256:
             sys.exit(
@@ -123,10 +141,9 @@ def build(archive: zipfile.ZipFile, scratch: Path) -> None:
     write_csv(land_use, HERE / "land_use.csv")
     write_csv(households, HERE / "seed_households.csv")
     write_csv(persons, HERE / "seed_persons.csv")
-    write_csv(zone_totals(land_use), HERE / "control_totals_zone.csv")
-    write_csv(
-        region_totals(households, int(land_use["TOTHH"].sum())), HERE / "control_totals_region.csv"
-    )
+    shares = pd.read_csv(HERE / "household_shares.csv", index_col="zone")
+    totals = zone_totals(land_use, households, shares)
+    write_csv(totals, HERE / "control_totals_zone.csv")
     write_csv(controls(), HERE / "controls.csv")
     write_csv(
         pd.DataFrame({"region": 1}, index=land_use.index.rename("zone")), HERE / "crosswalk.csv"
@@ -234,22 +251,61 @@ def seed(households: pd.DataFrame, persons: pd.DataFrame) -> tuple[pd.DataFrame,
     return table, members[columns].set_index("seed_id")
 
 
-def zone_totals(land_use: pd.DataFrame) -> pd.DataFrame:
-    """Return control totals by zone; ages are scaled to the persons who live in households."""
+def household_shares(folder: Path) -> pd.DataFrame:
+    """Return the shares of households by size, workers and tenure in MTC's files, by zone."""
+    shares = {}
+    for year, columns in MTC.items():
+        source = pd.read_csv(folder / str(year) / f"TAZ1454 {year} Popsim Vars.csv")
+        source = source.set_index("TAZ").rename_axis("zone").sort_index().loc[1:25]
+        for column, field in columns.items():
+            shares[field] = source[column] / source["TOTHH"]
+    return pd.DataFrame(shares).round(4)
+
+
+def zone_totals(
+    land_use: pd.DataFrame, households: pd.DataFrame, shares: pd.DataFrame
+) -> pd.DataFrame:
+    """Return control totals by zone.
+
+    Ages are scaled to the persons who live in households. Households by size and by workers are
+    MTC's shares, tilted so that their persons and workers are those of the land use.
+    """
+    homes = land_use["TOTHH"].rename_axis("zone")
     in_households = (land_use["HHPOP"] / land_use["TOTPOP"]).where(land_use["TOTPOP"] > 0, 0.0)
-    ages = land_use[list(AGES)].mul(in_households, axis=0).round(3)
+    ages = land_use[list(AGES)].mul(in_households, axis=0)
+    sizes = tilted(shares, SIZES, households, "hhsize", land_use["HHPOP"] / homes)
+    workers = tilted(shares, WORKERS, households, "num_workers", land_use["EMPRES"] / homes)
     counts = land_use[["TOTHH", "HHPOP", "EMPRES", *INCOMES]]
-    return pd.concat([counts, ages], axis=1).rename_axis("zone")
+    by_share = pd.concat([sizes, workers, shares["HHOWN"]], axis=1).mul(homes, axis=0)
+    return pd.concat([counts, ages.round(3), by_share.round(3)], axis=1).rename_axis("zone")
 
 
-def region_totals(households: pd.DataFrame, total: int) -> pd.DataFrame:
-    """Return the seed's weighted shares of size and workers, times all households of the region."""
-    weight = households["weight"] / households["weight"].sum() * total
-    size = weight.groupby(households["hhsize"].clip(upper=5)).sum()
-    workers = weight.groupby(households["num_workers"].clip(upper=3)).sum()
-    row = {f"HHSIZE{n}{'P' if n == 5 else ''}": size[n] for n in range(1, 6)}
-    row |= {f"WORKERS{n}{'P' if n == 3 else ''}": workers[n] for n in range(4)}
-    return pd.DataFrame(row, index=pd.Index([1], name="region")).round(3)
+def tilted(
+    shares: pd.DataFrame,
+    classes: dict[str, int],
+    households: pd.DataFrame,
+    column: str,
+    mean: pd.Series,
+) -> pd.DataFrame:
+    """Return the shares of *classes* times exp(a x), whose mean of *column* is *mean* in each zone.
+
+    Of all shares with that mean these are nearest to the given ones in relative entropy. The last
+    class is open: it counts as much as the seed's households in it do on average.
+    """
+    values = np.array(list(classes.values()), dtype=float)
+    last = households[households[column] >= values[-1]]
+    values[-1] = np.average(last[column], weights=last["weight"])
+
+    def at(a: float, row: np.ndarray) -> np.ndarray:
+        tilt = row * np.exp(a * values)
+        return tilt / tilt.sum()
+
+    given = shares[list(classes)]
+    rows = [
+        at(brentq(lambda a, r=row, m=m: at(a, r) @ values - m, -20, 20), row)
+        for row, m in zip(given.to_numpy(), mean, strict=True)
+    ]
+    return pd.DataFrame(rows, index=given.index, columns=given.columns)
 
 
 def controls() -> pd.DataFrame:
@@ -281,25 +337,13 @@ def controls() -> pd.DataFrame:
                 between("persons.age", low, high, "<="),
             )
         )
-    for size in range(1, 6):
-        field = "HHSIZE5P" if size == 5 else f"HHSIZE{size}"
-        sign = ">=" if size == 5 else "=="
-        rows.append(
-            (f"size_{size}", "region", "households", 100, field, f"households.hhsize {sign} {size}")
-        )
-    for workers in range(4):
-        field = "WORKERS3P" if workers == 3 else f"WORKERS{workers}"
-        sign = ">=" if workers == 3 else "=="
-        rows.append(
-            (
-                f"workers_{workers}",
-                "region",
-                "households",
-                100,
-                field,
-                f"households.num_workers {sign} {workers}",
-            )
-        )
+    for column, fields, importance in (("hhsize", SIZES, 1_000), ("num_workers", WORKERS, 500)):
+        for field, count in fields.items():
+            sign = ">=" if field.endswith("P") else "=="
+            name = f"{'size' if column == 'hhsize' else 'workers'}_{count}"
+            counted = f"households.{column} {sign} {count}"
+            rows.append((name, "zone", "households", importance, field, counted))
+    rows.append(("owners", "zone", "households", 500, "HHOWN", "households.tenure == 'own'"))
     columns = ["target", "geography", "seed_table", "importance", "control_field", "expression"]
     return pd.DataFrame(rows, columns=columns).set_index("target")
 
