@@ -16,6 +16,7 @@ from rich.console import Console
 from pemand_abm import __version__
 from pemand_abm.cli_evaluate import evaluate
 from pemand_abm.cli_options import FILE, FOLDER, say
+from pemand_abm.cli_train import train
 from pemand_abm.errors import Stopped
 
 
@@ -26,6 +27,7 @@ def main() -> None:
 
 
 main.add_command(evaluate)
+main.add_command(train)
 
 
 @main.command()

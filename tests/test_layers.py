@@ -27,8 +27,8 @@ LAYERS = [
     },
     {"talks", "agreements", "terms", "desk", "housing", "relocation", "sample"},
     {"demand", "export", "geopackage", "figures", "fit", "report", "transcript"},
-    {"scenario", "world", "study", "records", "evaluation"},
-    {"init", "doctor", "cli_options", "cli_evaluate", "cli", "__main__"},
+    {"scenario", "world", "study", "records", "evaluation", "training"},
+    {"init", "doctor", "cli_options", "cli_evaluate", "cli_train", "cli", "__main__"},
 ]
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 HEAVY = {
@@ -39,11 +39,14 @@ HEAVY = {
     "xllamacpp": {"models.llamacpp"},
     "httpx": {"models.openai"},
     "vllm": {"models.vllm"},
-    "torch": {"models.transformers", "models.dequantize", "models.vllm"},
-    "transformers": {"models.transformers", "models.dequantize"},
-    "peft": {"models.transformers"},
-    "statsmodels": {"evaluation.baselines"},
-    "sklearn": {"evaluation.baselines", "evaluation.travellers"},
+    "torch": {"models.transformers", "models.dequantize", "models.vllm", "training.lora"},
+    "transformers": {"models.transformers", "models.dequantize", "training.lora"},
+    "peft": {"models.transformers", "training.lora"},
+    "gguf": {"models.adapter"},
+    "safetensors": {"models.adapter"},
+    "matplotlib": {"training.sft"},
+    "statsmodels": {"evaluation.baselines", "training.judge"},
+    "sklearn": {"evaluation.baselines", "evaluation.travellers", "training.targets"},
 }
 MODULES = sorted(ROOT.rglob("*.py"))
 
@@ -114,7 +117,7 @@ def test_protocols_import_no_model_no_table_and_no_single_domain():
 
 
 def test_only_models_report_doctor_and_cli_read_a_clock_or_the_environment():
-    allowed = {"models", "report", "doctor", "cli", "cli_evaluate", "tables"}
+    allowed = {"models", "report", "doctor", "cli", "cli_evaluate", "tables", "training"}
     for path in MODULES:
         own = name_of(path).split(".")[0]
         used = {m for m, _, typing_only in imports(path) if not typing_only} & {

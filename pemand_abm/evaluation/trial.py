@@ -53,9 +53,9 @@ def design_trial(
     """
     if survey.target == "moved":
         return _panel(survey, households, seed, members)
-    share = share or (0.1 if survey.name.startswith("nhts") else 0.2)
+    share = share or _test_share(survey)
     homes = survey.households
-    test = pd.Series(split(homes.index, share, seed), index=homes.index)
+    test = pd.Series(held_out(survey, seed, share), index=homes.index)
     able = homes.index[test & (homes["hhsize"] >= members)]
     if able.empty:
         raise SettingsError(
@@ -79,6 +79,15 @@ def design_trial(
         f" {int((~test).sum()):,}" + _larger(members)
     )
     return Trial(survey, TRIPS, chosen, ~test, how, seed)
+
+
+def held_out(survey: Survey, seed: int, share: float | None = None) -> np.ndarray:
+    """Return whether each household is of the test split, which no method is trained on."""
+    return split(survey.households.index, share or _test_share(survey), seed)
+
+
+def _test_share(survey: Survey) -> float:
+    return 0.1 if survey.name.startswith("nhts") else 0.2
 
 
 def _panel(survey: Survey, households: int | None, seed: int, members: int) -> Trial:

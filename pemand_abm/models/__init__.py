@@ -33,8 +33,9 @@ def open_model(
     ----------
     name : str
         ``embedded`` (or ``llamacpp``, with ``llamacpp:FILE.gguf`` for other weights), ``scripted``,
-        ``openai:NAME``, ``vllm:FOLDER``, ``transformers:FOLDER`` (each with ``+ADAPTER_FOLDER``
-        where there is one), or ``BACKEND:NAME`` of an installed plug-in.
+        ``openai:NAME``, ``vllm:FOLDER``, ``transformers:FOLDER`` (these and the
+        embedded one with ``+ADAPTER_FOLDER`` where there is one: ``embedded+FOLDER``), or
+        ``BACKEND:NAME`` of an installed plug-in.
     base_url : str, optional
         The server, for backends that ask one: ``http://127.0.0.1:8000/v1``.
     workers : int, optional
@@ -50,6 +51,8 @@ def open_model(
         If the name is unknown, or its package, weights or server address is missing.
     """
     backend, _, model = name.partition(":")
+    if backend.startswith("embedded+"):
+        backend, model = "embedded", name.removeprefix("embedded")
     return _opener(backend)(model=model, base_url=base_url, workers=workers, exact=exact)
 
 
@@ -60,13 +63,18 @@ def known_models() -> list[str]:
 
 def open_embedded(*, model: str, base_url: str | None, workers: int | None, exact: bool) -> Model:
     """Open the embedded model, or another GGUF file, on this machine's processor."""
+    from pemand_abm.models.checkpoint import find_adapter
     from pemand_abm.models.llamacpp import LlamaCpp
     from pemand_abm.models.weights import fetch_weights
 
     _needs_no_server("embedded", base_url)
     LlamaCpp.require()
+    weights, _, adapter = model.partition("+")
     return LlamaCpp(
-        Path(model) if model else fetch_weights(), workers or os.cpu_count() or 1, exact
+        Path(weights) if weights else fetch_weights(),
+        workers or os.cpu_count() or 1,
+        exact,
+        find_adapter(adapter),
     )
 
 

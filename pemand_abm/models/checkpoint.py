@@ -104,7 +104,7 @@ def find_checkpoint(backend: str, name: str, most_context: int = MOST_CONTEXT) -
     else:
         folder, called = _downloaded(backend, model), model
     config = _settings(folder, "config.json", "a model")
-    return Checkpoint(called, folder, _context(config, most_context), _adapter(adapter))
+    return Checkpoint(called, folder, _context(config, most_context), find_adapter(adapter))
 
 
 def fingerprint(folder: Path) -> str:
@@ -115,6 +115,15 @@ def fingerprint(folder: Path) -> str:
     return total.hexdigest()
 
 
+def find_adapter(name: str) -> Path | None:
+    """Return the folder of a LoRA adapter in peft's form; None where *name* is empty."""
+    if not name:
+        return None
+    folder = Path(name).expanduser()
+    _settings(folder, "adapter_config.json", "a LoRA adapter")
+    return folder.resolve()
+
+
 def adapter_rank(adapter: Path) -> int:
     """Return the rank of a LoRA adapter."""
     return int(_settings(adapter, "adapter_config.json", "a LoRA adapter").get("r", 0))
@@ -123,14 +132,6 @@ def adapter_rank(adapter: Path) -> int:
 def who(request: Request) -> str:
     """Return who asks, for an error."""
     return ", ".join(request.label) or "a request"
-
-
-def _adapter(name: str) -> Path | None:
-    if not name:
-        return None
-    folder = Path(name).expanduser()
-    _settings(folder, "adapter_config.json", "a LoRA adapter")
-    return folder.resolve()
 
 
 def _settings(folder: Path, file: str, what: str) -> dict[str, Any]:

@@ -23,6 +23,8 @@ from typing import Any
 from pemand_abm.dialogue import Reply, Request
 from pemand_abm.errors import ModelError
 from pemand_abm.models import spread
+from pemand_abm.models.adapter import gguf_of
+from pemand_abm.models.checkpoint import fingerprint
 from pemand_abm.models.weights import checksum
 
 SHARED_SLOTS = 4
@@ -41,12 +43,19 @@ class LlamaCpp:
         model).
     exact : bool
         One slot and no prompt cache, see the module.
+    adapter : Path, optional
+        A LoRA adapter of the weights, in peft's form (`models.adapter`).
     context : int
         Tokens of prompt and reply together. A request that asks more is a ModelError, never cut.
     """
 
     def __init__(
-        self, path: Path, workers: int = 1, exact: bool = True, context: int = 4096
+        self,
+        path: Path,
+        workers: int = 1,
+        exact: bool = True,
+        adapter: Path | None = None,
+        context: int = 4096,
     ) -> None:
         path = Path(path)
         if workers < 1:
@@ -65,6 +74,9 @@ class LlamaCpp:
             "context": context,
             "xllamacpp": self.require(),
         }
+        self._adapter = gguf_of(adapter) if adapter is not None else None
+        if adapter is not None:
+            self.identity |= {"adapter": adapter.name, "adapter_sha256": fingerprint(adapter)}
 
     @staticmethod
     def require() -> str:
@@ -104,6 +116,10 @@ class LlamaCpp:
 
         settings = xllamacpp.CommonParams()
         settings.model.path = str(self._path)
+        if self._adapter is not None:
+            lora = xllamacpp.CommonAdapterLoraInfo()
+            lora.path, lora.scale = str(self._adapter), 1.0
+            settings.lora_adapters = [lora]
         settings.n_parallel = self._slots
         settings.n_ctx = self._context * self._slots
         settings.n_gpu_layers = 0

@@ -1,0 +1,125 @@
+"""`pemand train`: fine-tuning on survey households."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pemand_abm.cli_options import FILE, FOLDER, say
+
+if TYPE_CHECKING:
+    from pemand_abm.dialogue import Model
+
+
+@click.group()
+def train() -> None:
+    """Fine-tune a language model on households of surveys (docs/training.md)."""
+
+
+@train.command()
+@click.argument("recipe", type=FILE)
+@click.option("--out", type=FOLDER, help="Where to write; outputs/train-NAME else.")
+@click.option("--steps", type=click.IntRange(min=1), help="How many steps; the recipe's else.")
+@click.option(
+    "--minutes",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Save and stop after so many minutes; run again to go on.",
+)
+@click.option("--base-url", help="The server of an openai model that makes the examples.")
+def sft(
+    recipe: Path, out: Path | None, steps: int | None, minutes: float | None, base_url: str | None
+) -> None:
+    """Make examples of talks, and fit an adapter to them.
+
+    RECIPE is a file of `training/`. Run again with the same --out, it goes on from the last
+    checkpoint.
+    """
+    from pemand_abm.cli_evaluate import answering
+    from pemand_abm.training.recipe import read_recipe
+    from pemand_abm.training.sft import fine_tune
+
+    wanted = read_recipe(recipe)
+    out = out or Path("outputs") / f"train-{wanted.name}"
+    with ExitStack() as stack:
+
+        def generator() -> Model:
+            return stack.enter_context(answering(out, wanted.generator, base_url, None, None))
+
+        tuned = fine_tune(wanted, out, steps, minutes, generator, say)
+    known = tuned.losses["held_out_loss"].dropna()
+    said = f"held-out loss {known.iloc[0]:.3f} to {known.min():.3f}; " if len(known) > 1 else ""
+    ended = "finished" if tuned.finished else "run the same command again to go on"
+    click.echo(f"step {tuned.steps} of {tuned.wanted}: {said}{ended}")
+    click.echo(f"the adapter and its card are in {tuned.adapter}; --model embedded+{tuned.adapter}")
+
+
+@train.group()
+def judge() -> None:
+    """Compare a moderator with annotators (docs/training.md)."""
+
+
+@judge.command()
+@click.argument("folder", type=FOLDER)
+@click.option(
+    "--dialogues", type=click.IntRange(min=1), default=60, show_default=True, help="How many talks."
+)
+@click.option("--annotators", default="a,b,c", show_default=True, help="Names, parted by commas.")
+@click.option(
+    "--overlap",
+    type=click.FloatRange(0, 1),
+    default=0.2,
+    show_default=True,
+    help="Share of the items that everybody scores.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the draw.")
+@click.option("--out", type=FOLDER, help="Where to write; outputs/annotation else.")
+def export(
+    folder: Path, dialogues: int, annotators: str, overlap: float, seed: int, out: Path | None
+) -> None:
+    """Write sheets for annotators (CSV, and a form for a browser) from the talks of FOLDER."""
+    from pemand_abm.training.judge import dealt, items_of, write_sheets
+
+    names = [n.strip() for n in annotators.split(",") if n.strip()]
+    wrong = [n for n in names if not n.replace("-", "").isalnum()]
+    if wrong or not names or len({*names}) < len(names):
+        raise click.UsageError("--annotators: give different names of letters and digits")
+    items = items_of(folder, dialogues, seed)
+    written = write_sheets(dealt(items, names, overlap, seed), out or Path("outputs/annotation"))
+    click.echo(f"{len(items)} statements, {len(names)} annotators; wrote")
+    for path in written:
+        click.echo(f"  {path}")
+
+
+@judge.command()
+@click.argument("sheets", type=FILE, nargs=-1, required=True)
+@click.option(
+    "--scores",
+    type=FILE,
+    help="The model's scores (model_scores.csv of the export); those in the sheets else.",
+)
+def agreement(sheets: tuple[Path, ...], scores: Path | None) -> None:
+    """Print how far annotators agree with each other, over the batches, and with the model.
+
+    SHEETS are filled sheets of `judge export`.
+    """
+    import pandas as pd
+
+    from pemand_abm.training.judge import agree, agree_with_model, read_scores, read_sheets
+
+    sheet = read_sheets(sheets)
+    found = agree(sheet)
+    notes = sorted(set(sheet.get("note", pd.Series(dtype=str))) - {""})
+    if len(notes) == 1:
+        click.echo(f"{notes[0]}\n")
+    items = sheet["item"].nunique()
+    click.echo(f"{items} items, annotators: {', '.join(found.annotators)}\n")
+    click.echo(found.by_criterion.round(3).to_string(), nl=True)
+    click.echo("\nDrift: the items of each batch that all scored, mean QWK of the criteria\n")
+    click.echo(found.drift.round(3).to_string())
+    model = read_scores(scores, sheet)
+    if model is not None:
+        click.echo("\nThe moderator's scores against the annotators' median\n")
+        click.echo(agree_with_model(sheet, model).round(3).to_string())

@@ -1,0 +1,170 @@
+"""A teacher by rule: sentences that hold to the facts, and numbers that carry what was observed.
+
+It is a Model that answers the protocol's own requests, so what is learnt are the prompts of real
+talks. Its sentences are made by the rules below and are no transcripts of people; only its numbers
+(`training.targets`) come from a survey.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from pemand_abm.dialogue import Reply, Request
+from pemand_abm.people import Household, Member
+
+MOST_SENTENCES, MOST_WORDS = 6, 17
+"""What the grammar of a narrative allows (prompts/persona/narrative.gbnf)."""
+NEAR = 0.5
+"""Trips within which a member does about as much as similar people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """A household and the trips that each of its speakers is taught to say, by member's name."""
+
+    household: Household
+    own: Mapping[str, int]
+
+
+class Teacher:
+    """Answer the requests of PEMAND about trips, by rule (see the module)."""
+
+    identity: dict[str, str | int | float | bool] = {"model": "teacher", "version": 1}  # noqa: RUF012
+
+    def __init__(self, lessons: Sequence[Lesson]) -> None:
+        self._lessons = {f"household {one.household.id}": one for one in lessons}
+
+    def complete(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
+        for i, request in enumerate(requests):
+            yield i, Reply(self.reply(request))
+
+    def reply(self, request: Request) -> str:
+        """Return what the teacher says to one prompt."""
+        phase = request.label[-1]
+        if phase == "narrative":
+            return narrative(re.findall(r"^- (.*)$", request.user, flags=re.M))
+        home, name, phase = request.label
+        lesson = self._lessons[home]
+        if name == "moderator":
+            return _full_marks(request)
+        member = next(m for m in lesson.household.members if m.name == name)
+        trips = lesson.own[name]
+        if phase == "reasoning":
+            return _reasoning(member, lesson.household)
+        if phase == "review":
+            return _review(request, trips)
+        if phase == "revise":
+            return f"I {day_of(member, trips)}, which makes {told(trips)} on an ordinary weekday."
+        if phase == "proposal":
+            day = day_of(member, trips)
+            said = f"On an ordinary weekday I {day}, which makes {told(trips)}."
+            return f"REASON: {said}\nFINAL_TRIPS: {trips}"
+        return _round(request, name)
+
+
+def narrative(facts: Sequence[str]) -> str:
+    """Return the facts as a paragraph of at most six sentences.
+
+    >>> narrative(["I am 30 years old.", "I work full time."])
+    'I am 30 years old. I work full time.'
+    """
+    sentences = [fact.removesuffix(".") for fact in facts]
+    while len(sentences) > MOST_SENTENCES:
+        pairs = range(len(sentences) - 1)
+        shortest = min(pairs, key=lambda i: len(f"{sentences[i]} {sentences[i + 1]}".split()))
+        first, second = sentences[shortest : shortest + 2]
+        joined = second if second.startswith("I ") else second[:1].lower() + second[1:]
+        sentences[shortest : shortest + 2] = [f"{first}, and {joined}"]
+    return ". ".join(sentences) + "."
+
+
+def fits(text: str) -> bool:
+    """Return whether the grammar of a narrative lets it be said: long ones are left to the facts.
+
+    >>> fits("I am 30 years old. I work full time.")
+    True
+    """
+    lengths = [len(sentence.split()) for sentence in text.split(". ")]
+    return len(lengths) <= MOST_SENTENCES and max(lengths) <= MOST_WORDS
+
+
+def told(trips: int) -> str:
+    """Return a number of trips in words.
+
+    >>> told(1), told(4)
+    ('1 trip', '4 trips')
+    """
+    return f"{trips} trip" if trips == 1 else f"{trips} trips"
+
+
+def day_of(member: Member, trips: int) -> str:
+    """Return a day of that many one-way trips, in words: out and home are a trip each."""
+    where = "to school" if member.age < 18 else "to work" if member.works else "out"
+    tours, stop = trips // 2, trips % 2
+    if trips == 0:
+        return "stay at home all day"
+    if trips == 1:
+        return f"go {where} and do not come back the same day"
+    way = f"go {where} and come home"
+    if stop:
+        way = f"go {where}, stop on the way and come home"
+    if tours == 1:
+        return way
+    again = "once" if tours == 2 else f"{tours - 1} times"
+    return f"{way}, and go out again {again}"
+
+
+def _reasoning(member: Member, home: Household) -> str:
+    grown = sum(m.age >= 18 for m in home.members)
+    if home.vehicles is None:
+        can = "do what the facts about us allow"
+    elif home.vehicles == 0:
+        can = "go on foot or by public transit, since we have no car"
+    elif home.vehicles < grown:
+        can = "have a car when the others leave it to me"
+    else:
+        can = "take a car whenever I need one"
+    if home.size == 1:
+        owe = "have nobody to look after here"
+    elif any(m.age < 18 for m in home.members if m is not member):
+        owe = "help to bring the children where they must be"
+    else:
+        owe = "do my part of the errands"
+    like = "being with my friends and at school" if member.age < 18 else "days that have an order"
+    return (
+        f"CONTROL: With our cars, money and home, I can {can}.\n"
+        f"NORM: For the others at home, I {owe}.\n"
+        f"ATTITUDE: I like {like}."
+    )
+
+
+def _review(request: Request, trips: int) -> str:
+    similar = re.search(r"Similar people: .*? make about ([\d.]+) trips", request.user)
+    if similar is None:
+        found = "fits what this household can do"
+    else:
+        gap = trips - float(similar[1])
+        more = "as much as" if abs(gap) <= NEAR else "more than" if gap > 0 else "less than"
+        found = f"fits, and this person goes out about {more} similar people"
+        found = found if abs(gap) <= NEAR else found.replace("about ", "")
+    return f"REVIEW: The reasoning {found}.\nINTENTION: {trips}"
+
+
+def _round(request: Request, name: str) -> str:
+    together = re.search(r"^Together: (\d+)\.$", request.user, flags=re.M)
+    assert together is not None
+    total = together[1]
+    return (
+        f"ACKNOWLEDGE: I heard that our own numbers come to {told(int(total))}.\n"
+        "SUPPORT: Together we do what each of us said we would do.\n"
+        f"PREFERRED_TRIPS: {total}\n"
+        "DELTA_FROM_LAST: I stay with that number."
+    )
+
+
+def _full_marks(request: Request) -> str:
+    numbers = re.findall(r"^\[(\d+)\] SCORES:", request.user, flags=re.M)
+    marks = "persona=3; constraints=3; interaction=3; quality=3"
+    return "\n".join(f"[{n}] SCORES: {marks} FEEDBACK: It fits the facts." for n in numbers)

@@ -1,0 +1,236 @@
+"""Examples, targets and adapters: what is learnt comes from the training split and fits the forms."""
+
+import json
+import re
+from dataclasses import replace
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from people import household, member
+
+from pemand_abm.dialogue import Request
+from pemand_abm.domains import TRIPS
+from pemand_abm.errors import SettingsError
+from pemand_abm.evaluation.trial import design_trial, held_out
+from pemand_abm.models.scripted import Scripted
+from pemand_abm.surveys import Features, Survey
+from pemand_abm.training import examples as made
+from pemand_abm.training.recipe import PHASES, Recipe, read_recipe
+from pemand_abm.training.targets import expected_trips, whole_trips
+from pemand_abm.training.teacher import Teacher, day_of, narrative
+
+ROOT = Path(__file__).parents[1]
+N = 400
+
+
+@pytest.fixture(scope="module")
+def survey():
+    """Couples: of each the first works and makes 4 trips, the second makes 1 or 2."""
+    ids = pd.RangeIndex(1000, 1000 + N, name="household_id")
+    own = np.column_stack([np.full(N, 4), 1 + np.arange(N) % 2])
+    homes = pd.DataFrame(
+        {
+            "hhsize": 2, "num_workers": 1, "auto_ownership": np.arange(N) % 3, "children": 0,
+            "age_of_head": 40, "tenure": "own", "income": 50_000, "home_zone_id": "here",
+            "urban": 1.0, "weight": 1.0, "weekday": True, "trips": own.sum(1),
+        },
+        index=ids,
+    )  # fmt: skip
+    persons = pd.DataFrame(
+        {
+            "household_id": np.repeat(ids, 2), "PNUM": [1, 2] * N,
+            "age": np.tile([40, 38], N) + np.repeat(np.arange(N) % 20, 2),
+            "sex": [1, 2] * N, "pemploy": [1, 3] * N, "pstudent": 3, "trips": own.ravel(),
+            "inferred": False,
+        },
+        index=pd.RangeIndex(1, 2 * N + 1, name="person_id"),
+    )  # fmt: skip
+    persons["age_to"] = persons["age"]
+    return Survey(
+        "psrc2023", "made", 2023, "trips", "trips", homes, persons, pd.DataFrame(),
+        "activitysim", Features((), ()),
+    )  # fmt: skip
+
+
+def recipe(**changes):
+    given = {
+        "name": "r", "model": "embedded", "teacher": "rules", "examples": 120, "seed": 0,
+        "surveys": [{"survey": "psrc2023", "households": 60}],
+        "phases": dict.fromkeys(PHASES, 1.0),
+    }  # fmt: skip
+    return Recipe.model_validate(given | changes)
+
+
+@pytest.fixture(scope="module")
+def found(survey):
+    rule = recipe()
+    return made._by_rule(rule, survey, made.training_households(survey, rule.surveys[0], 0))
+
+
+def test_no_household_of_the_test_split_is_taken(survey):
+    taken = made.training_households(survey, recipe().surveys[0], 0)
+    assert len(taken) == 60
+    assert not set(taken) & set(design_trial(survey, None, 0).chosen.index)
+    with pytest.raises(SettingsError, match="320 households, not 400"):
+        made.training_households(
+            survey, recipe().surveys[0].model_copy(update={"households": 400}), 0
+        )
+
+
+def test_what_is_taught_is_expected_of_such_members_and_not_what_the_day_brought(survey):
+    trained = pd.Series(~held_out(survey, 0), index=survey.households.index)
+    expected = expected_trips(survey, trained, 0)
+    first = survey.persons["PNUM"] == 1
+    known = expected.reindex(survey.persons.index)
+    assert known[first].mean() == pytest.approx(4, abs=0.1)
+    assert known[~first].mean() == pytest.approx(1.5, abs=0.1)
+    assert known[~first].std() < 0.3, "1 or 2 is chance here"
+    assert set(survey.persons.loc[expected.index, "household_id"]) == set(trained.index[trained])
+
+
+def test_what_a_household_observed_changes_nothing_that_it_is_taught_itself(survey):
+    trained = pd.Series(~held_out(survey, 0), index=survey.households.index)
+    before = expected_trips(survey, trained, 0)
+    one = survey.persons.loc[before.index[0], "household_id"]
+    persons = survey.persons.copy()
+    persons.loc[persons["household_id"] == one, "trips"] = 40
+    after = expected_trips(replace(survey, persons=persons), trained, 0)
+    own = persons.index[persons["household_id"] == one]
+    assert after[own].tolist() == before[own].tolist()
+
+
+def test_no_prompt_tells_what_the_household_did(survey):
+    rule = recipe()
+    ids = made.training_households(survey, rule.surveys[0], 0)
+
+    def prompts(of):
+        kinds = ("narrative", "reasoning")
+        return [e.messages for e in made._by_rule(rule, of, ids) if e.phase in kinds]
+
+    persons = survey.persons.assign(trips=survey.persons["trips"] + 7)
+    homes = survey.households.assign(trips=survey.households["trips"] + 14)
+    assert prompts(survey) == prompts(replace(survey, persons=persons, households=homes))
+
+
+def test_whole_numbers_keep_the_total():
+    draws = np.random.default_rng(0)
+    for _ in range(200):
+        parts = draws.gamma(1.5, 1.5, draws.integers(1, 7)).tolist()
+        whole = whole_trips(parts, sum(parts))
+        assert abs(sum(whole) - sum(parts)) <= 0.5
+        assert all(abs(w - p) < 1.5 for w, p in zip(whole, parts, strict=True))
+
+
+def form_of(name):
+    """Return a grammar file as a regular expression; none of ours is recursive."""
+    folder = resources.files("pemand_abm").joinpath("prompts")
+    text = folder.joinpath(*name.split("/")).read_text(encoding="utf-8")
+    text = text.replace('{% include "words.gbnf" %}', folder.joinpath("words.gbnf").read_text())
+    text = re.sub(r"\{%.*?%\}|\{#.*?#\}", "", text, flags=re.S)
+    for key, said in {
+        "start": "On an ordinary weekday I" if "proposal" in name else "Together we",
+        "label": "TRIPS",
+        "value": '"0" | [1-9] [0-9]?',
+    }.items():
+        text = text.replace("{{ " + key + " }}", said)
+    rules = dict(re.findall(r"^(\w+) ::= (.*)$", text, flags=re.M))
+
+    def regex(rule):
+        parts = re.findall(r'"(?:\\.|[^"])*"|\[[^\]]*\]|\{[\d,]+\}|[()|?*+]|\w+', rule)
+        said = ""
+        for part in parts:
+            if part.startswith('"'):
+                said += f"(?:{re.escape(json.loads(part))})"
+            elif part in rules:
+                said += f"(?:{regex(rules[part])})"
+            else:
+                said += part
+        return said
+
+    return re.compile(regex(rules["root"].replace('"LIKELIHOOD: " percent "\\n" ', "")))
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_every_reply_that_is_taught_has_the_form_that_is_asked_for(found, phase):
+    folder = "pemand" if phase in ("proposal", "round") else "persona"
+    form = form_of(f"{folder}/{phase}.gbnf")
+    replies = [e.reply for e in found if e.phase == phase]
+    assert replies
+    for reply in replies:
+        assert form.fullmatch(reply), reply
+
+
+def test_a_narrative_of_many_facts_keeps_them_all():
+    facts = [f"I have the habit number {n}." for n in range(1, 12)]
+    told = narrative(["I am 40 years old.", *facts])
+    assert told.count(".") == 6
+    assert [int(n) for n in re.findall(r"number (\d+)", told)] == list(range(1, 12))
+
+
+@pytest.mark.parametrize("trips", range(12))
+def test_a_day_in_words_has_as_many_trips_as_its_number(trips):
+    worker = member(1)
+    day = day_of(worker, trips)
+    again = re.search(r"go out again (once|\d+ times)", day)
+    tours = 0 if not again else 1 if again[1] == "once" else int(again[1].split()[0])
+    counted = day.count("go to work") + day.count("stop") + day.count("come home") + 2 * tours
+    assert counted == trips
+
+
+def test_the_teacher_says_the_numbers_of_the_lesson(found):
+    said = [e for e in found if e.phase == "proposal"]
+    numbers = [int(re.search(r"FINAL_TRIPS: (\d+)", e.reply)[1]) for e in said]
+    assert set(numbers) <= {1, 2, 3, 4, 5}
+    assert np.mean(numbers) == pytest.approx(5.5 / 2, abs=0.25)
+
+
+def test_shares_are_the_recipes_and_no_prompt_stands_twice(found):
+    chosen = made._shares(found, recipe(examples=30, phases={"review": 2, "round": 1}))
+    assert [sum(e.phase == p for e in chosen) for p in ("review", "round")] == [20, 10]
+    assert len({(e.messages[-1]["content"], e.reply) for e in chosen}) == 30
+    assert chosen == made._shares([*found], recipe(examples=30, phases={"review": 2, "round": 1}))
+
+
+def test_of_the_models_own_proposals_only_those_with_full_marks_are_learnt(survey):
+    class Strict(Scripted):
+        """Gives member 2 one point less for the persona."""
+
+        def complete(self, requests):
+            for i, reply in super().complete(requests):
+                names = dict(re.findall(r"^\[(\d+)\] (member \d)", requests[i].user, flags=re.M))
+                lines = reply.text.split("\n")
+                for k, line in enumerate(lines):
+                    number = re.match(r"\[(\d+)\] SCORES", line)
+                    if number and names[number[1]] == "member 2":
+                        lines[k] = line.replace("persona=3", "persona=2")
+                yield i, replace(reply, text="\n".join(lines))
+
+    rule = recipe(teacher="model", generator="scripted", candidates=2, phases={"proposal": 1})
+    learnt = made._by_model(rule, survey, [1000, 1001, 1002], Strict())
+    assert learnt
+    assert all("You are one member" in e.messages[0]["content"] for e in learnt)
+    assert {e.scores["persona"] for e in learnt} == {3}
+    assert all(e.phase == "proposal" and "scripted" in e.source for e in learnt)
+
+
+def test_the_shipped_recipes_are_read_and_faults_are_named(tmp_path):
+    for path in sorted((ROOT / "training").glob("*.yaml")):
+        assert read_recipe(path).name == path.stem
+    wrong = tmp_path / "r.yaml"
+    wrong.write_text(
+        "name: r\nmodel: embedded\nteacher: model\nphases: {revue: 1}\nexamples: 0\nsurveys: []\n"
+    )
+    with pytest.raises(SettingsError) as fault:
+        read_recipe(wrong)
+    assert all(key in str(fault.value) for key in ("phases", "examples", "surveys"))
+
+
+def test_the_teacher_answers_every_request_of_a_talk():
+    home = household(member(1), member(2, works=False))
+    lesson = made.Lesson(home, {"member 1": 3, "member 2": 2})
+    request = Request("", "Together: 5.\n", 0, (f"household {home.id}", "member 1", "round 1"))
+    assert "PREFERRED_TRIPS: 5" in Teacher([lesson]).reply(request)
+    assert TRIPS.shared.parse("5") == 5
