@@ -31,6 +31,7 @@ def model_options(command: Any) -> Any:
             "--journal", type=FILE, help="The file of replies; journal.sqlite in --out else."
         ),
         click.option("--workers", type=click.IntRange(min=1), help="Replies made at once."),
+        click.option("--adapter", help="A LoRA adapter's folder, or `none`; the shipped one else."),
         click.option("--base-url", help="The server of an openai model."),
         click.option(
             "--model",
@@ -111,6 +112,7 @@ class Asked:
     model: str
     base_url: str | None
     workers: int | None
+    adapter: str | None
     moderator: str
     journal: Path | None
     anchors: Path | None
@@ -125,7 +127,7 @@ class Asked:
 
     def answering(self, out: Path) -> AbstractContextManager[Progress]:
         """Give the model behind a journal, with its progress shown."""
-        return answering(out, self.model, self.base_url, self.workers, self.journal)
+        return answering(out, self.model, self.base_url, self.workers, self.journal, self.adapter)
 
     def trial(self) -> Trial:
         """Read the survey and choose its households."""
@@ -151,7 +153,12 @@ class Asked:
 
 @contextmanager
 def answering(
-    out: Path, model: str, base_url: str | None, workers: int | None, journal: Path | None
+    out: Path,
+    model: str,
+    base_url: str | None,
+    workers: int | None,
+    journal: Path | None,
+    adapter: str | None = None,
 ) -> Iterator[Progress]:
     """Give the model behind a journal, with its progress shown."""
     from pemand_abm.models import open_model
@@ -160,7 +167,7 @@ def answering(
 
     kept = journal or out / "journal.sqlite"
     with ExitStack() as stack:
-        wanted = open_model(model, base_url=base_url, workers=workers)
+        wanted = open_model(model, base_url=base_url, workers=workers, adapter=adapter)
         if hasattr(wanted, "close"):
             stack.callback(wanted.close)
         replies = Journal(wanted, kept)
@@ -237,6 +244,7 @@ def run_methods(
     from pemand_abm.evaluation.run import (
         asks_a_model,
         check_methods,
+        check_unseen,
         evaluate,
         write_evaluation,
     )
@@ -256,6 +264,7 @@ def run_methods(
                 asked.setting(trial.survey, trial.domain),
                 stack.enter_context(asked.answering(out)),
             )
+            check_unseen(trial, model)
         found = evaluate(trial, methods, setting, model, time.monotonic, say)
         cards = []
         if replicates is not None:

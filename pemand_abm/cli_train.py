@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,6 +54,39 @@ def sft(
     ended = "finished" if tuned.finished else "run the same command again to go on"
     click.echo(f"step {tuned.steps} of {tuned.wanted}: {said}{ended}")
     click.echo(f"the adapter and its card are in {tuned.adapter}; --model embedded+{tuned.adapter}")
+
+
+@train.command()
+@click.argument("recipe", type=FILE)
+@click.option(
+    "--adapter", type=FOLDER, required=True, help="The adapter to begin with (train sft)."
+)
+@click.option("--out", type=FOLDER, help="Where to write; outputs/rest-NAME else.")
+@click.option("--workers", type=click.IntRange(min=1), help="Replies made at once.")
+def rest(recipe: Path, adapter: Path, out: Path | None, workers: int | None) -> None:
+    """Let training households negotiate, and learn from what earned most (ReST).
+
+    RECIPE is a file of `training/` with `rest`. Run again with the same --out, it goes on.
+    """
+    from pemand_abm.cli_evaluate import answering
+    from pemand_abm.training.recipe import read_recipe
+    from pemand_abm.training.rest import reinforce
+
+    wanted = read_recipe(recipe)
+    out = out or Path("outputs") / f"rest-{wanted.name}"
+    name = wanted.generator or wanted.model
+
+    def opened(with_adapter: Path) -> AbstractContextManager[Model]:
+        return answering(out, name, None, workers, None, str(with_adapter))
+
+    for repeat in reinforce(wanted, adapter, out, opened, say):
+        table = repeat.table
+        off = (table["decided"] - table["observed"]).mean()
+        click.echo(
+            f"repeat {repeat.number}: {len(table)} negotiations, mean reward"
+            f" {table['reward'].mean():.3f}, bias {off:+.2f} trips, {repeat.learnt} learnt;"
+            f" {repeat.adapter}"
+        )
 
 
 @train.group()

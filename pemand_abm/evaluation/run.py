@@ -41,6 +41,21 @@ def check_methods(names: Sequence[str], target: str) -> None:
         raise SettingsError(listed(faults, "--methods"))
 
 
+def check_unseen(trial: Trial, model: Model) -> None:
+    """Fail where the model's adapter may have learnt from households that are asked about.
+
+    An adapter learns from the training split of its own seed; with another seed the splits differ.
+    """
+    seed = model.identity.get("adapter_seed", trial.seed)
+    surveys = str(model.identity.get("adapter_surveys", "")).split()
+    if trial.survey.name in surveys and seed != trial.seed:
+        raise SettingsError(
+            f"the adapter {model.identity['adapter']} learnt from the training split of"
+            f" {trial.survey.name} with seed {seed}; with --seed {trial.seed} it would be asked"
+            f" about households that it knows. Take --seed {seed}"
+        )
+
+
 def asks_a_model(names: Sequence[str]) -> bool:
     """Say whether any of the methods needs a language model."""
     return any(name in BY_MODEL for name in names)

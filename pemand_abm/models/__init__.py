@@ -22,10 +22,17 @@ from pemand_abm.dialogue import Model, Reply, Request
 from pemand_abm.errors import ModelError
 
 GROUP = "pemand_abm.models"
+NO_ADAPTER = "none"
+ADAPTED = ("embedded", "llamacpp", "transformers", "vllm")
 
 
 def open_model(
-    name: str, *, base_url: str | None = None, workers: int | None = None, exact: bool = True
+    name: str,
+    *,
+    base_url: str | None = None,
+    workers: int | None = None,
+    exact: bool = True,
+    adapter: str | None = None,
 ) -> Model:
     """Return the model that *name* stands for.
 
@@ -44,6 +51,8 @@ def open_model(
         (16). Never changes a reply in exact mode.
     exact : bool
         Whether the embedded model's replies must not depend on order or number of workers.
+    adapter : str, optional
+        The same as ``+ADAPTER_FOLDER`` after the name; ``none`` leaves out the embedded model's.
 
     Raises
     ------
@@ -53,6 +62,10 @@ def open_model(
     backend, _, model = name.partition(":")
     if backend.startswith("embedded+"):
         backend, model = "embedded", name.removeprefix("embedded")
+    if adapter is not None:
+        if backend not in ADAPTED:
+            raise ModelError(f"{backend} takes no adapter; these do: {', '.join(ADAPTED)}")
+        model = model if adapter == NO_ADAPTER and model else f"{model}+{adapter}"
     return _opener(backend)(model=model, base_url=base_url, workers=workers, exact=exact)
 
 
@@ -69,13 +82,23 @@ def open_embedded(*, model: str, base_url: str | None, workers: int | None, exac
 
     _needs_no_server("embedded", base_url)
     LlamaCpp.require()
-    weights, _, adapter = model.partition("+")
+    weights, _, adapter = (model, "", "") if Path(model).is_file() else model.partition("+")
+    if not weights and not adapter:
+        folder = shipped_adapter()
+    else:
+        folder = None if adapter == NO_ADAPTER else find_adapter(adapter)
     return LlamaCpp(
         Path(weights) if weights else fetch_weights(),
         workers or os.cpu_count() or 1,
         exact,
-        find_adapter(adapter),
+        folder,
     )
+
+
+def shipped_adapter() -> Path | None:
+    """Return the adapter that comes with the embedded model; None where there is none."""
+    folder = Path(__file__).parents[1] / "adapters" / "embedded"
+    return folder if folder.is_dir() else None
 
 
 def open_openai(*, model: str, base_url: str | None, workers: int | None, exact: bool) -> Model:

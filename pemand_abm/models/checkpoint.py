@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from pemand_abm.dialogue import Request
 from pemand_abm.errors import ModelError
 from pemand_abm.models.weights import checksum
@@ -43,10 +45,7 @@ class Checkpoint:
             "context": self.context,
         }
         if self.adapter is not None:
-            known |= {
-                "adapter": self.adapter.name,
-                "adapter_sha256": fingerprint(self.adapter),
-            }
+            known |= adapter_identity(self.adapter)
         return known
 
     def prompt(self, tokenizer: Any, request: Request) -> list[int]:
@@ -122,6 +121,34 @@ def find_adapter(name: str) -> Path | None:
     folder = Path(name).expanduser()
     _settings(folder, "adapter_config.json", "a LoRA adapter")
     return folder.resolve()
+
+
+def adapter_identity(adapter: Path) -> dict[str, str | int | float | bool]:
+    """Return what an adapter adds to a model's identity.
+
+    Its name and SHA-256, and of one of ours the surveys that it learnt from (`adapter_surveys`,
+    parted by spaces) and the seed of their split (`adapter_seed`).
+    """
+    known: dict[str, str | int | float | bool] = {
+        "adapter": adapter.name,
+        "adapter_sha256": fingerprint(adapter),
+    }
+    if card := adapter_card(adapter):
+        known |= {
+            "adapter_surveys": " ".join(sorted(map(str, card["by_survey"]))),
+            "adapter_seed": int(card["recipe"]["seed"]),
+        }
+    return known
+
+
+def adapter_card(adapter: Path) -> dict[str, Any]:
+    """Return what the card of an adapter of ours says (`training.sft.card`); empty for others."""
+    try:
+        parts = (adapter / "README.md").read_text(encoding="utf-8").split("---\n")
+        held = yaml.safe_load(parts[1]) if len(parts) > 2 else None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return {}
+    return held if isinstance(held, dict) and "by_survey" in held else {}
 
 
 def adapter_rank(adapter: Path) -> int:

@@ -24,7 +24,7 @@ from pemand_abm.dialogue import Reply, Request
 from pemand_abm.errors import ModelError
 from pemand_abm.models import spread
 from pemand_abm.models.adapter import gguf_of
-from pemand_abm.models.checkpoint import fingerprint
+from pemand_abm.models.checkpoint import adapter_identity
 from pemand_abm.models.weights import checksum
 
 SHARED_SLOTS = 4
@@ -76,7 +76,7 @@ class LlamaCpp:
         }
         self._adapter = gguf_of(adapter) if adapter is not None else None
         if adapter is not None:
-            self.identity |= {"adapter": adapter.name, "adapter_sha256": fingerprint(adapter)}
+            self.identity |= adapter_identity(adapter)
 
     @staticmethod
     def require() -> str:

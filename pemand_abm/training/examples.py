@@ -106,12 +106,12 @@ def training_households(survey: Survey, source: Source, seed: int) -> list[int |
 def _by_rule(recipe: Recipe, survey: Survey, ids: list[int | str]) -> list[Example]:
     trained = pd.Series(~held_out(survey, recipe.seed), index=survey.households.index)
     expected = expected_trips(survey, trained, recipe.seed)
-    talks = [_talk(h, survey, recipe) for h in _homes(survey, ids)]
+    talks = [talk_of(h, survey, recipe, "checks", 1) for h in homes_of(survey, ids)]
     teacher = _Recorder(Teacher([_lesson(t, expected) for t in talks]))
     converse([t.dialogue() for t in talks], teacher)
     source = "rules; trips expected of such members (cross-fitted)"
     return [
-        _example(survey, request, reply, source, {})
+        example_of(survey, request, reply, source, {})
         for request, reply in teacher.heard
         if "moderator" not in request.label
         and (request.label[-1] != "narrative" or fits(reply.text))
@@ -122,8 +122,8 @@ def _by_model(recipe: Recipe, survey: Survey, ids: list[int | str], model: Model
     """Return the proposals of the model that its judge gives full marks (PEMAND §3.2.3)."""
     recorder = _Recorder(model)
     talks = [
-        replace(_talk(h, survey, recipe), replicate=k)
-        for h in _homes(survey, ids)
+        replace(talk_of(h, survey, recipe, "judge", 0), replicate=k)
+        for h in homes_of(survey, ids)
         for k in range(recipe.candidates)
     ]
     source = f"the model's own, judged: {model.identity.get('model')}"
@@ -145,13 +145,14 @@ def _by_model(recipe: Recipe, survey: Survey, ids: list[int | str], model: Model
             turn = good.pop((request.label[0], request.label[1], said), None)
             if turn is not None:
                 scores = dict(turn.verdict.scores)
-                found.append(_example(survey, request, reply, source, scores))
+                found.append(example_of(survey, request, reply, source, scores))
     return found
 
 
-def _example(
+def example_of(
     survey: Survey, request: Request, reply: Reply, source: str, scores: dict[str, int]
 ) -> Example:
+    """Return a request and its reply as an example."""
     phase = request.label[-1]
     # Households of the same facts share a narrative, so its request names none.
     home = request.label[0].removeprefix("household ") if phase != "narrative" else ""
@@ -159,18 +160,19 @@ def _example(
     return Example(survey.name, home, phase, tuple(request.messages), reply.text, source, scores)
 
 
-def _homes(survey: Survey, ids: list[int | str]) -> list[Household]:
+def homes_of(survey: Survey, ids: list[int | str]) -> list[Household]:
+    """Return the households of a survey as their members know them, those where somebody speaks."""
     known = read_map(survey.facts)
     homes = households_of(survey.households, survey.persons, ids, SPEAKING_AGE, known)
     return [h for h in homes if h.speakers]
 
 
-def _talk(home: Household, survey: Survey, recipe: Recipe) -> Talk:
+def talk_of(
+    home: Household, survey: Survey, recipe: Recipe, moderator: str, max_rounds: int
+) -> Talk:
+    """Return a household's talk about its trips, as an evaluation would hold it."""
     table = shipped_anchors(survey.name, survey.year)
-    by_rule = recipe.teacher == "rules"
-    settings = PemandSettings(
-        max_rounds=1 if by_rule else 0, moderator="checks" if by_rule else "judge"
-    )
+    settings = PemandSettings(max_rounds=max_rounds, moderator=moderator)
     return Talk(home, TRIPS, f"{TRIPS.name}:1", recipe.seed, table, settings, PersonaSettings())
 
 

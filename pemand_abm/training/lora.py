@@ -49,6 +49,7 @@ def fit(
     steps: int | None = None,
     minutes: float | None = None,
     show: Callable[[str], None] = lambda line: None,
+    start: Path | None = None,
 ) -> Fitted:
     """Fit the recipe's adapter to examples, and save it into ``out/adapter``.
 
@@ -66,10 +67,14 @@ def fit(
         After how many minutes to save a checkpoint and stop.
     show : callable
         Is told each line of progress.
+    start : Path, optional
+        An adapter to begin with, in place of a new one.
     """
     import torch
     from transformers import AutoTokenizer
+    from transformers.utils.logging import disable_progress_bar
 
+    disable_progress_bar()  # Ours shows steps; theirs shows files of the model being read.
     tokenizer = AutoTokenizer.from_pretrained(str(base))
     rows = [tokenized(tokenizer, e["messages"]) for e in examples]
     short = [r for r in rows if len(r["input_ids"]) <= recipe.fit.most_tokens]
@@ -88,7 +93,7 @@ def fit(
     a_step = recipe.fit.batch * recipe.fit.accumulate
     wanted = steps or math.ceil(recipe.fit.epochs * len(trained) / a_step)
     torch.manual_seed(recipe.seed)
-    trainer = _trainer(recipe, _adapted(recipe, base), trained, checked, out, wanted)
+    trainer = _trainer(recipe, _adapted(recipe, base, start), trained, checked, out, wanted)
     trainer.add_callback(_callback(show, minutes, wanted))
     last = _last_checkpoint(out)
     trainer.train(resume_from_checkpoint=str(last) if last else None)
@@ -118,9 +123,9 @@ def _save(model: Any, folder: Path) -> None:
     model.save_pretrained(str(folder), state_dict=state)
 
 
-def _adapted(recipe: Recipe, base: Path) -> Any:
+def _adapted(recipe: Recipe, base: Path, start: Path | None) -> Any:
     import torch
-    from peft import LoraConfig, get_peft_model
+    from peft import LoraConfig, PeftModel, get_peft_model
     from transformers import AutoModelForCausalLM
 
     card = torch.cuda.is_available()
@@ -144,6 +149,10 @@ def _adapted(recipe: Recipe, base: Path) -> Any:
 
         model = prepare_model_for_kbit_training(model)
     model.config.use_cache = False
+    if start is not None:
+        return PeftModel.from_pretrained(
+            model, str(start), is_trainable=True, autocast_adapter_dtype=True
+        )
     count = model.config.get_text_config().num_hidden_layers
     lora = recipe.lora
     layers = None if lora.layers is None else list(range(max(0, count - lora.layers), count))
@@ -164,7 +173,7 @@ def _trainer(
     recipe: Recipe, model: Any, trained: list, checked: list, out: Path, wanted: int
 ) -> Any:
     import torch
-    from transformers import EarlyStoppingCallback, Trainer, TrainingArguments
+    from transformers import EarlyStoppingCallback, PrinterCallback, Trainer, TrainingArguments
 
     class OnReplies(Trainer):
         """The Trainer, whose logits are of the replies alone: the vocabulary is wide."""
@@ -233,7 +242,7 @@ def _trainer(
         disable_tqdm=True,
         dataloader_pin_memory=card,
     )
-    return OnReplies(
+    trainer = OnReplies(
         model=model,
         args=settings,
         train_dataset=trained,
@@ -241,6 +250,8 @@ def _trainer(
         data_collator=collate,
         callbacks=[EarlyStoppingCallback(fit.patience)],
     )
+    trainer.remove_callback(PrinterCallback)
+    return trainer
 
 
 def _callback(show: Callable[[str], None], minutes: float | None, wanted: int) -> Any:

@@ -49,6 +49,28 @@ class Fit(Strict):
     four_bit: bool = False
 
 
+class Rest(Strict):
+    """How ReST is done: `candidates` negotiations of each of `households`, `repeats` times.
+
+    The best of a household is learnt where its reward is above `least`. `learning_rate` and
+    `epochs` stand in for those of the recipe's `fit`.
+    """
+
+    households: int = Field(gt=1)
+    candidates: int = Field(default=4, gt=1)
+    repeats: int = Field(default=1, gt=0)
+    least: float = -2.0
+    moderator: Literal["judge", "advise", "checks"] = "advise"
+    max_rounds: int = Field(default=5, ge=0)
+    learning_rate: float = Field(default=1e-4, gt=0)
+    epochs: float = Field(default=1, gt=0)
+
+    @property
+    def fit_changes(self) -> dict[str, float]:
+        """What differs from the recipe's `fit`."""
+        return {"learning_rate": self.learning_rate, "epochs": self.epochs}
+
+
 class Recipe(Strict):
     """One training run.
 
@@ -70,6 +92,7 @@ class Recipe(Strict):
     examples: int = Field(gt=0)
     lora: Lora = Lora()
     fit: Fit = Fit()
+    rest: Rest | None = None
     seed: int = 0
 
     @model_validator(mode="after")

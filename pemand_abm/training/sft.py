@@ -52,7 +52,7 @@ def fine_tune(
     opens the model that makes the examples, where the recipe asks for one.
     """
     lora.require()
-    _same_recipe(recipe, out)
+    same_recipe(recipe, out)
     file = out / "examples.jsonl"
     if not file.is_file():
         show("Making examples")
@@ -62,9 +62,8 @@ def fine_tune(
     examples = [json.loads(line) for line in lines]
     base = base_folder(recipe, show)
     fitted = lora.fit(recipe, base, examples, out, steps, minutes, show)
-    losses = _losses(fitted.log)
-    write_csv(losses, out / "losses.csv")
-    _picture(losses, out / "losses.png")
+    losses = losses_of(fitted.log)
+    write_losses(losses, out)
     write_text(card(recipe, examples, fitted, losses), out / "adapter" / "README.md")
     return Tuned(out / "adapter", fitted.steps, fitted.wanted, fitted.finished, losses)
 
@@ -84,7 +83,7 @@ def base_folder(recipe: Recipe, show: Callable[[str], None]) -> Path:
     return folder
 
 
-def _same_recipe(recipe: Recipe, out: Path) -> None:
+def same_recipe(recipe: Recipe, out: Path) -> None:
     """Refuse a folder that another recipe's run has begun in; write down this one's."""
     kept = out / "recipe.yaml"
     text = yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
@@ -95,7 +94,7 @@ def _same_recipe(recipe: Recipe, out: Path) -> None:
     write_text(text, kept)
 
 
-def _losses(log: list[dict[str, float]]) -> pd.DataFrame:
+def losses_of(log: list[dict[str, float]]) -> pd.DataFrame:
     """Return one row a logged step: `loss` on the examples, `held_out_loss` on those kept apart."""
     rows: dict[int, dict[str, float]] = {}
     for entry in log:
@@ -106,9 +105,11 @@ def _losses(log: list[dict[str, float]]) -> pd.DataFrame:
     return table.rename_axis("step").sort_index()
 
 
-def _picture(losses: pd.DataFrame, path: Path) -> None:
+def write_losses(losses: pd.DataFrame, out: Path) -> None:
+    """Write the losses as a table and as a picture."""
     from matplotlib.figure import Figure
 
+    write_csv(losses, out / "losses.csv")
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
     for column, style in (("loss", "-"), ("held_out_loss", "o-")):
@@ -116,7 +117,7 @@ def _picture(losses: pd.DataFrame, path: Path) -> None:
         axes.plot(known.index, known.to_numpy(), style, label=column.replace("_", " "))
     axes.set(xlabel="step", ylabel="cross-entropy a token of the replies, nats")
     axes.legend()
-    figure.savefig(path, dpi=120)
+    figure.savefig(out / "losses.png", dpi=120)
 
 
 def card(recipe: Recipe, examples: list[dict], fitted: lora.Fitted, losses: pd.DataFrame) -> str:
