@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -88,6 +88,9 @@ def talk_options(command: Any) -> Any:
             help="A table of anchors (pemand anchors); the shipped one else.",
         ),
         click.option(
+            "--calibration", type=FILE, help="The moderator's (pemand train judge calibrate)."
+        ),
+        click.option(
             "--moderator",
             type=MODERATORS,
             default="advise",
@@ -116,6 +119,7 @@ class Asked:
     moderator: str
     journal: Path | None
     anchors: Path | None
+    calibration: Path | None
 
     def __post_init__(self) -> None:
         if not self.survey:
@@ -148,7 +152,12 @@ class Asked:
             table = read_anchors(self.anchors, survey.year, (domain.name,))
         else:
             table = shipped_anchors(survey.name, survey.year)
-        return Setting(domain, table, self.seed, PemandSettings(moderator=self.moderator))
+        settings = PemandSettings(moderator=self.moderator)
+        if self.calibration:
+            from pemand_abm.training.judge import read_calibration
+
+            settings = replace(settings, pass_marks=read_calibration(self.calibration))
+        return Setting(domain, table, self.seed, settings)
 
 
 @contextmanager

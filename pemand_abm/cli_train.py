@@ -156,3 +156,54 @@ def agreement(sheets: tuple[Path, ...], scores: Path | None) -> None:
     if model is not None:
         click.echo("\nThe moderator's scores against the annotators' median\n")
         click.echo(agree_with_model(sheet, model).round(3).to_string())
+
+
+@judge.command()
+@click.argument("sheets", type=FILE, nargs=-1, required=True)
+@click.option("--scores", type=FILE, help="The model's scores; those in the sheets else.")
+@click.option(
+    "--out",
+    type=FILE,
+    default=Path("outputs/calibration.yaml"),
+    show_default=True,
+    help="The calibration file.",
+)
+def calibrate(sheets: tuple[Path, ...], scores: Path | None, out: Path) -> None:
+    """Fit the marks from which the moderator passes a statement to what annotators pass."""
+    from pemand_abm.errors import TableError
+    from pemand_abm.training.judge import (
+        agree_with_model,
+        calibrated,
+        read_scores,
+        read_sheets,
+        with_marks,
+        write_calibration,
+    )
+
+    sheet = read_sheets(sheets)
+    model = read_scores(scores, sheet)
+    if model is None:
+        raise TableError("the sheets hold no scores of the model; give --scores model_scores.csv")
+    before = agree_with_model(sheet, model)
+    marks = calibrated(sheet, model)
+    after = agree_with_model(sheet, with_marks(model, marks))
+    for said, table in (("before", before), ("after", after)):
+        click.echo(f"The moderator against the annotators' median, {said}\n")
+        click.echo(table.round(3).to_string() + "\n")
+    rejected = float(1 - after.loc["all", "passed_by_model"])
+    notes = sorted(set(sheet["note"]) - {""}) if "note" in sheet else []
+    write_calibration(
+        marks,
+        {
+            "items": int(after.loc["all", "items"]),
+            "annotators": sorted(sheet["annotator"].unique().tolist()),
+            "notes": notes,
+            "rejected": round(rejected, 4),
+            "rejected_by_annotators": round(float(1 - after.loc["all", "passed_by_people"]), 4),
+            "wrongly_rejected": round(float(after.loc["all", "wrongly_rejected"]), 4),
+            "wrongly_passed": round(float(after.loc["all", "wrongly_passed"]), 4),
+        },
+        out,
+    )
+    said = ", ".join(f"{c} {m}" for c, m in marks.items())
+    click.echo(f"marks that pass: {said}; {100 * rejected:.0f} % rejected; wrote {out}")

@@ -48,6 +48,10 @@ class Talks(Strict):
     personas: bool = True
     anchors: bool = True
     one_agent: bool = False
+    pass_marks: dict[
+        Literal["persona", "constraints", "interaction", "quality"],
+        Annotated[int, Field(ge=1, le=3)],
+    ] = Field(default_factory=dict)
 
 
 class Mind(Strict):

@@ -24,7 +24,7 @@ from pemand_abm.housing import HousingSettings, vacancies
 from pemand_abm.persona import PersonaSettings
 from pemand_abm.plans import Plan, Stake, read_plan
 from pemand_abm.protocols.mind import MindSettings
-from pemand_abm.protocols.pemand import PemandSettings
+from pemand_abm.protocols.pemand import CRITERIA, PemandSettings
 from pemand_abm.region import Region, read_region
 from pemand_abm.relocation import Relocation, calibrate, schedule
 from pemand_abm.sample import draw_sample
@@ -175,6 +175,7 @@ def _talks(
         given.moderator,
         given.history,
         adaptive=given.adaptive,
+        pass_marks=tuple(given.pass_marks.get(c, 3) for c in CRITERIA),  # type: ignore[call-overload]
     )
     persona = PersonaSettings(
         given.narrative_tries,

@@ -16,10 +16,14 @@ from pemand_abm.protocols.pemand import CRITERIA
 from pemand_abm.training.judge import (
     agree,
     agree_with_model,
+    calibrated,
     dealt,
     items_of,
+    read_calibration,
     read_scores,
     read_sheets,
+    with_marks,
+    write_calibration,
     write_sheets,
 )
 
@@ -146,6 +150,34 @@ def test_both_kinds_of_error_of_the_model_are_told_apart():
     found = agree_with_model(sheet.astype({"item": str}), model).loc["all"]
     assert (found["wrongly_rejected"], found["wrongly_passed"]) == (0.5, 0.25)
     assert (found["passed_by_people"], found["passed_by_model"]) == (0.6, 0.4)
+
+
+def test_calibration_finds_the_marks_that_people_pass_and_lowers_the_errors(tmp_path):
+    # People pass the first six; the model gives them 2 or 3, and 1 to the others but one.
+    sheet = sheet_of([[3, 3]] * 6 + [[1, 2]] * 4).astype({"item": str})
+    model = pd.DataFrame(
+        {f"model_{c}": [2, 2, 2, 2, 3, 3, 1, 1, 1, 3] for c in CRITERIA},
+        index=pd.Index(range(10), name="item"),
+    )
+    marks = calibrated(sheet, model)
+    assert marks == dict.fromkeys(CRITERIA, 2)
+    before = agree_with_model(sheet, model).loc["all"]
+    after = agree_with_model(sheet, with_marks(model, marks)).loc["all"]
+    assert (before["wrongly_rejected"], after["wrongly_rejected"]) == (pytest.approx(4 / 6), 0)
+    assert before["wrongly_passed"] == after["wrongly_passed"] == 0.25
+    write_calibration(marks, {}, tmp_path / "c.yaml")
+    assert read_calibration(tmp_path / "c.yaml") == (2, 2, 2, 2)
+    (tmp_path / "c.yaml").write_text("pass_marks: {persona: 4}")
+    with pytest.raises(TableError, match="a mark from 1 to 3 for persona"):
+        read_calibration(tmp_path / "c.yaml")
+
+
+def test_a_judge_that_gives_one_mark_to_all_is_made_to_pass_as_much_as_people_nearly_do():
+    sheet = sheet_of([[3, 3]] * 7 + [[1, 1]] * 3).astype({"item": str})
+    ones = pd.DataFrame(
+        {f"model_{c}": [1] * 10 for c in CRITERIA}, index=pd.Index(range(10), name="item")
+    )
+    assert calibrated(sheet, ones) == dict.fromkeys(CRITERIA, 1)
 
 
 def test_all_faults_of_all_sheets_are_told_at_once(tmp_path):

@@ -301,3 +301,16 @@ def test_the_prompts_of_a_talkative_household_of_twelve_fit_the_embedded_models_
     tokens = [len(r.system + r.user) / 3 + r.max_tokens for r in model.asked]
     assert max(tokens) < 4096
     assert {r.label[-1] for r in model.asked} >= {"proposal", "round 3"}
+
+
+def test_a_calibrated_judge_passes_from_the_marks_it_was_given():
+    def kept(marks):
+        settings = PemandSettings(moderator="judge", max_rounds=0, pass_marks=marks)
+        home = household(member(1))
+        model = Says(lambda r: scores(2) if "moderator" in r.label else proposal(4))
+        talk = pemand(home, personas(home), TRIPS, settings, "", 0, (0, 1))
+        return converse([talk], model)[0].outcome
+
+    assert kept((3, 3, 3, 3)) == "undecided"
+    assert kept((2, 2, 2, 3)) == "undecided"
+    assert kept((2, 2, 2, 2)) == "one speaker"

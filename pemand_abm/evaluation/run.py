@@ -155,6 +155,7 @@ def manifest_of(
             "model": dict(model.identity),
             "prompts_sha256": prompts_sha256(),
             "moderator": setting.pemand.moderator,
+            "pass_marks": list(setting.pemand.pass_marks),
             "max_rounds": setting.pemand.max_rounds,
             "anchors": setting.table.source,
         }

@@ -47,7 +47,8 @@ class PemandSettings:
     the first round is everybody's and each later one that of the member who stands farthest off,
     and the rounds end as soon as another promises little: nobody moved, all stand near the
     household's value, or a round brought them no closer. Without it everybody speaks in every round
-    until all agree or skip (PEMAND §3.2).
+    until all agree or skip (PEMAND §3.2). `pass_marks` is the mark that a statement needs on each
+    of `CRITERIA` to pass: 3 on all (PEMAND 8), or what a calibration found (`training.judge`).
     """
 
     max_rounds: int = 5
@@ -56,6 +57,7 @@ class PemandSettings:
     history: int = 12
     temperature: float = 0.7
     adaptive: bool = True
+    pass_marks: tuple[int, ...] = (3, 3, 3, 3)
 
     def most_calls(self, speakers: int) -> int:
         """Return the most calls that a talk of this many speakers can take, personas apart."""
@@ -369,7 +371,8 @@ def _judge(
         seed = seed_of(*table.key, "moderator", phase, attempt, again)
         label = (f"household {table.household.id}", "moderator", phase)
         (reply,) = yield [Request(system, user, seed, label, 60 * len(statements), 0.0, form)]
-        read = [_scores(reply.text, i) for i in range(1, len(statements) + 1)]
+        needed = table.settings.pass_marks
+        read = [_scores(reply.text, i, needed) for i in range(1, len(statements) + 1)]
         if all(read) and not reply.cut:
             return [v for v in read if v]
     # A judge that cannot be read has no say; the deterministic checks have passed, and the
@@ -377,7 +380,7 @@ def _judge(
     return [Verdict(True, phrase("unscored")) for _ in statements]
 
 
-def _scores(text: str, number: int) -> Verdict | None:
+def _scores(text: str, number: int, needed: Sequence[int]) -> Verdict | None:
     # The paper's form lets a judge write PASS or REJECT too; the scores alone count.
     form = rf"^\[{number}\] SCORES:(.*?)(?:DECISION: (?:PASS|REJECT)[ \t]*)?FEEDBACK:[ \t]*(.*)$"
     found = re.findall(form, text, flags=re.M)
@@ -391,7 +394,7 @@ def _scores(text: str, number: int) -> Verdict | None:
     if not set(scores.values()) <= {"1", "2", "3"}:
         return None
     numbers = {name: int(scores[name]) for name in CRITERIA}
-    passed = all(score == 3 for score in numbers.values())
+    passed = all(numbers[name] >= mark for name, mark in zip(CRITERIA, needed, strict=True))
     return Verdict(passed, feedback.strip(), numbers)
 
 

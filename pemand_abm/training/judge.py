@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import yaml
 from jinja2 import Environment, PackageLoader
 
 from pemand_abm import keys
@@ -299,3 +300,66 @@ def _kappa(one: np.ndarray, other: np.ndarray) -> float:
     table = np.zeros((size, size))
     np.add.at(table, (one.astype(int) - 1, other.astype(int) - 1), 1)
     return float(quadratic_kappa(table[None])[0])
+
+
+def calibrated(sheet: pd.DataFrame, scores: pd.DataFrame) -> dict[str, int]:
+    """Return the mark from which each criterion passes, so that the model passes what people pass.
+
+    The mark with the largest share of right passes less wrong ones (Youden 1950); of equals the
+    one that passes nearest to people's share, then the highest.
+    """
+    marks = sheet.groupby("item")[list(CRITERIA)].median().apply(np.floor).astype(int)
+    both = marks.join(scores.set_axis(scores.index.astype(str), axis=0), how="inner").dropna()
+    found = {}
+    for criterion in CRITERIA:
+        people = both[criterion].to_numpy() == max(MARKS)
+        given = both[f"model_{criterion}"].to_numpy(int)
+
+        def worth(
+            mark: int, people: np.ndarray = people, given: np.ndarray = given
+        ) -> tuple[float, float, int]:
+            model = given >= mark
+            right = model[people].mean() if people.any() else 0.0
+            wrong = model[~people].mean() if (~people).any() else 0.0
+            return round(float(right - wrong), 9), -abs(float(model.mean() - people.mean())), mark
+
+        found[criterion] = max(MARKS, key=worth)
+    return found
+
+
+def with_marks(scores: pd.DataFrame, marks: dict[str, int]) -> pd.DataFrame:
+    """Return scores in which what passes by *marks* has the full mark and all else the least."""
+    return pd.DataFrame(
+        {
+            f"model_{c}": scores[f"model_{c}"].ge(mark).map({True: max(MARKS), False: min(MARKS)})
+            for c, mark in marks.items()
+        },
+        index=scores.index,
+    )
+
+
+def write_calibration(marks: dict[str, int], about: dict, path: Path) -> None:
+    """Write the marks that pass, and what they were fitted to, as YAML."""
+    write_text(
+        yaml.safe_dump({"pass_marks": marks, **about}, sort_keys=False, allow_unicode=True), path
+    )
+
+
+def read_calibration(path: Path) -> tuple[int, ...]:
+    """Return the marks that pass, in the order of `CRITERIA`, from a calibration file.
+
+    Raises
+    ------
+    TableError
+        If the file cannot be read, or has not one mark from 1 to 3 for each criterion.
+    """
+    try:
+        held = yaml.safe_load(path.read_text(encoding="utf-8"))
+        marks = {str(k): v for k, v in held["pass_marks"].items()}
+    except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError) as fault:
+        raise TableError(f"{path}: is no calibration of `judge calibrate` ({fault!r})") from fault
+    if set(marks) != set(CRITERIA) or not all(
+        isinstance(m, int) and m in MARKS for m in marks.values()
+    ):
+        raise TableError(f"{path}: pass_marks needs a mark from 1 to 3 for {', '.join(CRITERIA)}")
+    return tuple(marks[c] for c in CRITERIA)
