@@ -28,9 +28,15 @@ def train() -> None:
     type=click.FloatRange(min=0, min_open=True),
     help="Save and stop after so many minutes; run again to go on.",
 )
+@click.option("--adapter", type=FOLDER, help="An adapter to begin with; a new one else.")
 @click.option("--base-url", help="The server of an openai model that makes the examples.")
 def sft(
-    recipe: Path, out: Path | None, steps: int | None, minutes: float | None, base_url: str | None
+    recipe: Path,
+    out: Path | None,
+    steps: int | None,
+    minutes: float | None,
+    adapter: Path | None,
+    base_url: str | None,
 ) -> None:
     """Make examples of talks, and fit an adapter to them.
 
@@ -48,7 +54,7 @@ def sft(
         def generator() -> Model:
             return stack.enter_context(answering(out, wanted.generator, base_url, None, None))
 
-        tuned = fine_tune(wanted, out, steps, minutes, generator, say)
+        tuned = fine_tune(wanted, out, steps, minutes, generator, say, adapter)
     known = tuned.losses["held_out_loss"].dropna()
     said = f"held-out loss {known.iloc[0]:.3f} to {known.min():.3f}; " if len(known) > 1 else ""
     ended = "finished" if tuned.finished else "run the same command again to go on"

@@ -234,3 +234,26 @@ def test_the_teacher_answers_every_request_of_a_talk():
     request = Request("", "Together: 5.\n", 0, (f"household {home.id}", "member 1", "round 1"))
     assert "PREFERRED_TRIPS: 5" in Teacher([lesson]).reply(request)
     assert TRIPS.shared.parse("5") == 5
+
+
+def test_an_adapter_is_not_asked_about_households_that_it_may_know(survey, tmp_path):
+    from pemand_abm.errors import ModelError
+    from pemand_abm.evaluation.run import check_unseen
+    from pemand_abm.models import open_model
+    from pemand_abm.models.checkpoint import adapter_identity
+
+    (tmp_path / "README.md").write_text(
+        "---\nrecipe: {seed: 0}\nby_survey: {psrc2023: 3, nhts2022: 1}\n---\n\n# It\n"
+    )
+    (tmp_path / "adapter_config.json").write_text("{}")
+    known = Scripted()
+    known.identity = Scripted.identity | adapter_identity(tmp_path)
+    assert known.identity["adapter_surveys"] == "nhts2022 psrc2023"
+    check_unseen(design_trial(survey, 5, 0), known)
+    with pytest.raises(SettingsError, match=r"seed 0; with --seed 1 .* Take --seed 0"):
+        check_unseen(design_trial(survey, 5, 1), known)
+    check_unseen(design_trial(replace(survey, name="psrc2019"), 5, 1), known)
+    (tmp_path / "README.md").write_text("Somebody's own words.")
+    assert "adapter_seed" not in adapter_identity(tmp_path)
+    with pytest.raises(ModelError, match="scripted takes no adapter"):
+        open_model("scripted", adapter=str(tmp_path))

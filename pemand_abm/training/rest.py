@@ -199,11 +199,12 @@ def reinforce(
         tuned = recipe.model_copy(
             update={"fit": recipe.fit.model_copy(update=recipe.rest.fit_changes)}
         )
+        began = adapter
         fitted = lora.fit(tuned, base, examples, folder, show=show, start=adapter)
         losses = losses_of(fitted.log)
         write_losses(losses, folder)
         adapter = folder / "adapter"
-        write_text(card(tuned, examples, fitted, losses), adapter / "README.md")
+        write_text(card(tuned, examples, fitted, losses, began), adapter / "README.md")
         done.append(Repeat(number, adapter, table, int(table["learnt"].sum())))
     return done
 

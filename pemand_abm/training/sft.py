@@ -16,6 +16,7 @@ import yaml
 from pemand_abm import __version__
 from pemand_abm.dialogue import Model
 from pemand_abm.errors import SettingsError
+from pemand_abm.models.checkpoint import adapter_card, fingerprint
 from pemand_abm.models.weights import FILE, cache_folder
 from pemand_abm.prompting import prompts_sha256
 from pemand_abm.tables import write_csv, write_text
@@ -44,12 +45,14 @@ def fine_tune(
     minutes: float | None,
     generator: Callable[[], Model],
     show: Callable[[str], None],
+    start: Path | None = None,
 ) -> Tuned:
     """Make the examples where they are not there yet, fit the adapter, and write all into *out*.
 
     ``examples.jsonl``, ``checkpoints/``, ``adapter/`` (peft, float16), ``losses.csv``,
     ``losses.png`` and ``adapter/README.md``, the model card. Run again, it goes on. *generator*
-    opens the model that makes the examples, where the recipe asks for one.
+    opens the model that makes the examples, where the recipe asks for one; *start* is an adapter to
+    begin with.
     """
     lora.require()
     same_recipe(recipe, out)
@@ -61,10 +64,10 @@ def fine_tune(
     lines = file.read_text(encoding="utf-8").splitlines()
     examples = [json.loads(line) for line in lines]
     base = base_folder(recipe, show)
-    fitted = lora.fit(recipe, base, examples, out, steps, minutes, show)
+    fitted = lora.fit(recipe, base, examples, out, steps, minutes, show, start)
     losses = losses_of(fitted.log)
     write_losses(losses, out)
-    write_text(card(recipe, examples, fitted, losses), out / "adapter" / "README.md")
+    write_text(card(recipe, examples, fitted, losses, start), out / "adapter" / "README.md")
     return Tuned(out / "adapter", fitted.steps, fitted.wanted, fitted.finished, losses)
 
 
@@ -120,8 +123,19 @@ def write_losses(losses: pd.DataFrame, out: Path) -> None:
     figure.savefig(out / "losses.png", dpi=120)
 
 
-def card(recipe: Recipe, examples: list[dict], fitted: lora.Fitted, losses: pd.DataFrame) -> str:
-    """Return the adapter's model card: what it learnt from, how, and what it came to."""
+def card(
+    recipe: Recipe,
+    examples: list[dict],
+    fitted: lora.Fitted,
+    losses: pd.DataFrame,
+    start: Path | None = None,
+) -> str:
+    """Return the adapter's model card: what it learnt from, how, and what it came to.
+
+    Of an adapter that began with another one (*start*) the card holds that one's card too, and
+    `by_survey` counts the surveys of both: what either has seen is not to be asked about.
+    """
+    before = adapter_card(start) if start else {}
     phases = Counter(e["phase"] for e in examples)
     surveys = Counter(e["survey"] for e in examples)
     sources = sorted({e["source"] for e in examples})
@@ -134,13 +148,15 @@ def card(recipe: Recipe, examples: list[dict], fitted: lora.Fitted, losses: pd.D
         "examples": len(examples),
         "examples_sha256": hashlib.sha256(text).hexdigest(),
         "by_phase": dict(phases),
-        "by_survey": dict(surveys),
+        "by_survey": dict(surveys + Counter(before.get("by_survey", {}))),
         "replies_from": sources,
         "held_out_loss": round(float(held.min()), 4) if len(held) else None,
         "prompts_sha256": prompts_sha256(),
         "versions": {"pemand-abm": __version__}
         | {n: metadata.version(n) for n in ("torch", "transformers", "peft")},
     }
+    if start:
+        about["began_with"] = {"adapter_sha256": fingerprint(start), "card": before}
     front = yaml.safe_dump(about, sort_keys=False, allow_unicode=True)
     return (
         f"---\n{front}---\n\n# {recipe.name}\n\n"
