@@ -20,7 +20,7 @@ def truth(decided: float | None, observed: float, mean: float) -> float:
     gets the least.
 
     >>> truth(6, 6, 6.0), truth(9, 6, 8.0), truth(40, 6, 6.0), truth(None, 6, 6.0)
-    (-0.0, -1.0, -1.0, -1.0)
+    (0.0, -1.0, -1.0, -1.0)
     >>> round(truth(4, 6, 7.0), 2)
     -0.5
     """
