@@ -106,15 +106,25 @@ def training_households(survey: Survey, source: Source, seed: int) -> list[int |
 def _by_rule(recipe: Recipe, survey: Survey, ids: list[int | str]) -> list[Example]:
     trained = pd.Series(~held_out(survey, recipe.seed), index=survey.households.index)
     expected = expected_trips(survey, trained, recipe.seed)
-    talks = [talk_of(h, survey, recipe, "checks", 1) for h in homes_of(survey, ids)]
-    teacher = _Recorder(Teacher([_lesson(t, expected) for t in talks]))
-    converse([t.dialogue() for t in talks], teacher)
+    homes = homes_of(survey, ids)
+    talks = [talk_of(h, survey, recipe, "checks", 1) for h in homes]
+    lessons = [_lesson(t, expected) for t in talks]
     source = "rules; trips expected of such members (cross-fitted)"
+    found = _taught(survey, talks, Teacher(lessons), source)
+    if "moderator" in recipe.phases:
+        judged = [talk_of(h, survey, recipe, "judge", 1) for h in homes]
+        heard = _taught(survey, judged, Teacher(lessons, spoil=True), "rules; marks by rule")
+        found += [e for e in heard if e.phase == "moderator"]
+    return found
+
+
+def _taught(survey: Survey, talks: list[Talk], teacher: Teacher, source: str) -> list[Example]:
+    recorder = _Recorder(teacher)
+    converse([t.dialogue() for t in talks], recorder)
     return [
         example_of(survey, request, reply, source, {})
-        for request, reply in teacher.heard
-        if "moderator" not in request.label
-        and (request.label[-1] != "narrative" or fits(reply.text))
+        for request, reply in recorder.heard
+        if request.label[-1] != "narrative" or fits(reply.text)
     ]
 
 
@@ -157,6 +167,8 @@ def example_of(
     # Households of the same facts share a narrative, so its request names none.
     home = request.label[0].removeprefix("household ") if phase != "narrative" else ""
     phase = "round" if phase.startswith("round") else phase
+    if "moderator" in request.label:
+        phase = "moderator"
     return Example(survey.name, home, phase, tuple(request.messages), reply.text, source, scores)
 
 

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from pemand_abm.settings import Strict, read_settings
 
-PHASES = ("narrative", "reasoning", "review", "revise", "proposal", "round")
+PHASES = ("narrative", "reasoning", "review", "revise", "proposal", "round", "moderator")
 MODULES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 

@@ -11,13 +11,19 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from pemand_abm import keys
 from pemand_abm.dialogue import Reply, Request
 from pemand_abm.people import Household, Member
+from pemand_abm.protocols.pemand import CRITERIA
 
 MOST_SENTENCES, MOST_WORDS = 6, 17
 """What the grammar of a narrative allows (prompts/persona/narrative.gbnf)."""
 NEAR = 0.5
 """Trips within which a member does about as much as similar people."""
+MANY, MOST = 8, 12
+"""Trips of one person above which a statement gets 2, then 1, for the household's constraints."""
+SPOILT = 0.45
+"""The share of statements that a spoiling teacher makes faulty, for the judge to find."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +35,17 @@ class Lesson:
 
 
 class Teacher:
-    """Answer the requests of PEMAND about trips, by rule (see the module)."""
+    """Answer the requests of PEMAND about trips, by rule (see the module).
+
+    With *spoil* a share of what its members say is faulty (`spoilt`): talks from which only the
+    moderator's marks are to be learnt.
+    """
 
     identity: dict[str, str | int | float | bool] = {"model": "teacher", "version": 1}  # noqa: RUF012
 
-    def __init__(self, lessons: Sequence[Lesson]) -> None:
+    def __init__(self, lessons: Sequence[Lesson], spoil: bool = False) -> None:
         self._lessons = {f"household {one.household.id}": one for one in lessons}
+        self._spoil = spoil
 
     def complete(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         for i, request in enumerate(requests):
@@ -48,7 +59,7 @@ class Teacher:
         home, name, phase = request.label
         lesson = self._lessons[home]
         if name == "moderator":
-            return _full_marks(request)
+            return _judged(request, lesson.household)
         member = next(m for m in lesson.household.members if m.name == name)
         trips = lesson.own[name]
         if phase == "reasoning":
@@ -60,8 +71,14 @@ class Teacher:
         if phase == "proposal":
             day = day_of(member, trips)
             said = f"On an ordinary weekday I {day}, which makes {told(trips)}."
+            if self._spoil:
+                said, trips = spoilt(said, trips, member, request.seed)
             return f"REASON: {said}\nFINAL_TRIPS: {trips}"
-        return _round(request, name)
+        together = re.search(r"^Together: (\d+)\.$", request.user, flags=re.M)
+        assert together is not None
+        total = int(together[1])
+        other = self._spoil and keys.uniform(request.seed, "spoil") < SPOILT
+        return _round(total, total + 2 + request.seed % 5 if other else total)
 
 
 def narrative(facts: Sequence[str]) -> str:
@@ -152,19 +169,71 @@ def _review(request: Request, trips: int) -> str:
     return f"REVIEW: The reasoning {found}.\nINTENTION: {trips}"
 
 
-def _round(request: Request, name: str) -> str:
-    together = re.search(r"^Together: (\d+)\.$", request.user, flags=re.M)
-    assert together is not None
-    total = together[1]
+def _round(total: int, preferred: int) -> str:
     return (
-        f"ACKNOWLEDGE: I heard that our own numbers come to {told(int(total))}.\n"
+        f"ACKNOWLEDGE: I heard that our own numbers come to {told(total)}.\n"
         "SUPPORT: Together we do what each of us said we would do.\n"
-        f"PREFERRED_TRIPS: {total}\n"
+        f"PREFERRED_TRIPS: {preferred}\n"
         "DELTA_FROM_LAST: I stay with that number."
     )
 
 
-def _full_marks(request: Request) -> str:
-    numbers = re.findall(r"^\[(\d+)\] SCORES:", request.user, flags=re.M)
-    marks = "persona=3; constraints=3; interaction=3; quality=3"
-    return "\n".join(f"[{n}] SCORES: {marks} FEEDBACK: It fits the facts." for n in numbers)
+def spoilt(said: str, trips: int, member: Member, seed: int) -> tuple[str, int]:
+    """Return a statement, for a share of the seeds with a fault that a moderator should find."""
+    u = keys.uniform(seed, "spoil") / SPOILT
+    if u >= 1:
+        return said, trips
+    kind, amount = int(u * 5), int(keys.uniform(seed, "amount") * 12)
+    start = "On an ordinary weekday I"
+    if kind == 0:  # another number than the reason's
+        return said, trips + 2 + amount % 5
+    if kind == 1:  # more than one person makes
+        many = MANY + 1 + amount
+        return f"{start} go out again and again, which makes {told(many)}.", many
+    if kind == 2:  # no reason
+        return f"{start} do what I do.", trips
+    if kind == 3:  # not what is asked
+        return "The music was loud and everybody in the room liked it.", trips
+    if member.works:
+        return f"{start} do not work and have no job, which makes {told(trips)}.", trips
+    return f"{start} go to my full-time job and come home, which makes {told(trips)}.", trips
+
+
+def marks(value: int, said: str, member: Member, heads: int) -> tuple[dict[str, int], str]:
+    """Return a statement's marks by rule, and the words for the lowest of them.
+
+    *value* are the trips of *heads* persons.
+    """
+    each, words = value / heads, said.lower()
+    job = bool(re.search(r"\b(to work|job)\b", words)) and "no job" not in words
+    belies = ("no job" in words and member.works) or (job and not member.works)
+    numbers = [int(n) for n in re.findall(r"\d+", words)]
+    topic = re.search(r"\b(trips?|weekday|work|school|home|errands?|number)\b", words)
+    given = {
+        "persona": 1 if belies else 3,
+        "constraints": 1 if each > MOST else 2 if each > MANY else 3,
+        "interaction": 3 if topic else 1,
+        "quality": 3 if value in numbers else 1,
+    }
+    worst = min(CRITERIA, key=lambda name: given[name])
+    return given, _FEEDBACK[worst] if given[worst] < 3 else "It fits the facts."
+
+
+_FEEDBACK = {
+    "persona": "It says of work what the speaker's facts deny.",
+    "constraints": "It is more than one person makes on a weekday.",
+    "interaction": "It does not answer what is asked.",
+    "quality": "It gives no reason for that number.",
+}
+
+
+def _judged(request: Request, home: Household) -> str:
+    form = r'^\[(\d+)\] (.*?) answers (\d+): "(.*)"$'
+    members = {m.name: m for m in home.members}
+    heads = 1 if request.label[-1] == "proposal" else home.size
+    lines = []
+    for number, name, value, said in re.findall(form, request.user, flags=re.M):
+        given, feedback = marks(int(value), said, members[name], heads)
+        scores = "; ".join(f"{c}={given[c]}" for c in CRITERIA)
+        lines.append(f"[{number}] SCORES: {scores} FEEDBACK: {feedback}")
+    return "\n".join(lines)
