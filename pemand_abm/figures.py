@@ -1,4 +1,4 @@
-"""The figures of the report: a map, bars and a histogram, as HTML that fetches nothing.
+"""The figures of the pages: maps, bars and a histogram, as HTML that fetches nothing.
 
 This is the only module that imports plotly.
 """
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from pemand_abm.geopackage import COLOURS
+from pemand_abm.geopackage import COLOURS, DIVERGING
 from pemand_abm.surrogate import PURPOSES
 
 if TYPE_CHECKING:
@@ -34,6 +34,16 @@ MEASURES = {
     "moves_out": ("Moves out", "completed moves of the run"),
     "vacant_dwellings": ("Vacant dwellings", "dwellings at the end of the run"),
 }
+# What the list of zones tells: the measures of the map and who lives there.
+ZONE_WORDS = {
+    "households": ("Households", "on the travel day"),
+    "persons": ("Persons", "in those households"),
+    **MEASURES,
+    "moves_in": ("Moves in", "completed moves of the run"),
+    "dwellings": ("Dwellings", "occupied and vacant"),
+}
+# Figures that a narrow window scrolls.
+WIDE = ("purposes", "groups")
 MOST_TRIPS = 20
 MOST_FLOWS = 60
 # The colour of zones without a value.
@@ -41,16 +51,37 @@ EMPTY = "#e6e6e6"
 
 
 def figures(
-    zones: GeoDataFrame, demand: pd.DataFrame, decisions: pd.DataFrame, flows: pd.DataFrame
+    zones: GeoDataFrame,
+    demand: pd.DataFrame,
+    decisions: pd.DataFrame,
+    flows: pd.DataFrame,
+    lines: pd.DataFrame | None = None,
 ) -> dict[str, str]:
-    """Return the figures of the report as HTML by name; they need `script` in the same page."""
+    """Return the figures of the report as HTML by name; they need `script` in the same page.
+
+    *flows* are moves, *lines* trips between two zones, as `flow_map` takes them.
+    """
     drawn = {
-        "map": zone_map(zones),
-        "purposes": purpose_bars(demand),
-        "distribution": trip_histogram(decisions),
-        "flows": flow_map(zones, flows),
+        "map": as_html(zone_map(zones), "map", map_words(zones, MEASURES)),
+        "purposes": as_html(
+            purpose_bars(demand),
+            "purposes",
+            "Bars of productions and attractions by district, stacked by purpose; the tables "
+            "below have the numbers.",
+        ),
+        "distribution": as_html(
+            trip_histogram(decisions),
+            "distribution",
+            "Histogram of households by their person trips of the day; the sentence above has the "
+            "mean and the share without a trip.",
+        ),
+        "flows": as_html(flow_map(zones, flows), "flows", flow_words(flows, "moves")),
     }
-    return {name: as_html(figure, name) for name, figure in drawn.items()}
+    if lines is not None and len(lines):
+        drawn["lines"] = as_html(
+            flow_map(zones, lines, "trips", "192, 80, 77"), "lines", flow_words(lines, "trips")
+        )
+    return drawn
 
 
 def script() -> str:
@@ -60,12 +91,17 @@ def script() -> str:
     return get_plotlyjs()
 
 
-def as_html(figure: Figure, name: str) -> str:
-    """Return a figure as a part of a page that has `script`."""
+def as_html(figure: Figure, name: str, words: str) -> str:
+    """Return a figure as a part of a page that has `script`; *words* stand in for the drawing.
+
+    A figure of several measures gets a list to choose from, which the keyboard reaches.
+    """
     # Only buttons that act on the page itself: plotly's defaults hold one that would send the
     # figure to a server.
     buttons = (
-        [["zoomIn2d", "zoomOut2d", "resetScale2d", "toImage"]] if name in ("map", "flows") else []
+        [["zoomIn2d", "zoomOut2d", "resetScale2d", "toImage"]]
+        if name in ("map", "flows", "lines")
+        else []
     )
     config = {
         "displaylogo": False,
@@ -73,9 +109,20 @@ def as_html(figure: Figure, name: str) -> str:
         "displayModeBar": bool(buttons),
         "modeBarButtons": buttons,
     }
-    return figure.to_html(
+    drawn = figure.to_html(
         full_html=False, include_plotlyjs=False, div_id=f"figure-{name}", config=config
     )
+    told = html.escape(words)
+    choices = ((figure.layout.meta or {}).get("looks") or {}).items()
+    options = "".join(f"<option>{html.escape(choice)}</option>" for choice, _ in choices)
+    chooser = (
+        f'<label class="choose">Show <select data-figure="figure-{name}">{options}</select></label>'
+        if len(choices) > 1
+        else ""
+    )
+    shown = f'<div class="figure" role="img" aria-label="{told}">{drawn}</div>'
+    # Bars with long names need room: a narrow window scrolls them.
+    return f'<div class="wide" tabindex="0">{shown}</div>' if name in WIDE else chooser + shown
 
 
 def _layout(height: int, **more: Any) -> dict[str, Any]:
@@ -93,14 +140,27 @@ def _layout(height: int, **more: Any) -> dict[str, Any]:
     }
 
 
-def zone_map(zones: GeoDataFrame, measures: Mapping[str, tuple[str, str]] = MEASURES) -> Figure:
-    """Return a map of filled polygons with a button for each measure; no tiles are fetched."""
+def zone_map(
+    zones: GeoDataFrame,
+    measures: Mapping[str, tuple[str, str]] = MEASURES,
+    diverging: bool = False,
+) -> Figure:
+    """Return a map of filled polygons, with what `as_html` needs to show another measure.
+
+    No tiles are fetched. *diverging*: less and more than 0 in two colours, 0 in the middle.
+    """
     import plotly.graph_objects as go
 
-    looks = {m: _look(zones, m, *words) for m, words in measures.items() if m in zones}
+    looks = {
+        words[0]: _look(zones, m, *words, diverging=diverging)
+        for m, words in measures.items()
+        if m in zones
+    }
     look = looks[next(iter(looks))]
-    line = {"color": "white", "width": 0.8}
-    outlines = zip(_outlines(zones), look["fillcolor"], look["text"], strict=False)
+    line = {"color": "#8c959e" if diverging else "white", "width": 0.8}
+    outlines = zip(
+        _outlines(zones), zones.index, look["fillcolor"], look["text"], strict=False
+    )
     figure = go.Figure(
         [
             go.Scatter(
@@ -110,21 +170,42 @@ def zone_map(zones: GeoDataFrame, measures: Mapping[str, tuple[str, str]] = MEAS
                 fill="toself",
                 line=line,
                 hoveron="fills",
+                name=html.escape(str(zone)),
                 fillcolor=colour,
                 text=text,
             )
-            for (x, y), colour, text in outlines
+            for (x, y), zone, colour, text in outlines
         ]
     )
     figure.update_traces(hoverinfo="text")
     # Polygons have no colour bar of their own: a trace without points carries it.
     figure.add_scatter(x=[None], y=[None], mode="markers", marker=look["marker"][-1])
-    buttons = [
-        {"label": measures[m][0], "method": "restyle", "args": [look]} for m, look in looks.items()
-    ]
-    menu = {"type": "buttons", "direction": "right", "buttons": buttons, "x": 0, "xanchor": "left"}
-    menu |= {"y": 1.02, "yanchor": "bottom", "bgcolor": "white", "bordercolor": "#b9c2cc"}
-    return _as_map(figure, zones, 640, updatemenus=[menu]).update_layout(margin={"t": 56})
+    return _as_map(figure, zones, 600, meta={"looks": looks})
+
+
+def map_words(zones: GeoDataFrame, measures: Mapping[str, tuple[str, str]]) -> str:
+    """Return what a map shows first, for who does not see it: the range, and where its ends are."""
+    measure = next(m for m in measures if m in zones)
+    title, unit = measures[measure]
+    values = zones[measure].astype("float64").dropna()
+    if values.empty:
+        return f"Map of {len(zones)} zones by {title.lower()}; no zone has a value."
+    return (
+        f"Map of {len(zones)} zones by {title.lower()} ({unit}): from {values.min():,.2f} in zone "
+        f"{values.idxmin()} to {values.max():,.2f} in zone {values.idxmax()}. The list of zones "
+        "below has every number."
+    )
+
+
+def flow_words(flows: pd.DataFrame, what: str) -> str:
+    """Return what a map of flows shows, for who does not see it."""
+    if flows.empty:
+        return f"Map of the zones; there are no {what} between two zones."
+    start, end, most = flows.iloc[0, :3]
+    return (
+        f"Map of the {min(len(flows), MOST_FLOWS)} largest flows of {what} between two zones, "
+        f"wider lines for more; the largest is between {start} and {end}: {most:,.0f} {what}."
+    )
 
 
 def _as_map(figure: Figure, zones: GeoDataFrame, height: int, **more: Any) -> Figure:
@@ -137,11 +218,13 @@ def _as_map(figure: Figure, zones: GeoDataFrame, height: int, **more: Any) -> Fi
     )
 
 
-def flow_map(zones: GeoDataFrame, flows: pd.DataFrame) -> Figure:
-    """Return a map of the largest flows of moves between two zones, as lines by their width.
+def flow_map(
+    zones: GeoDataFrame, flows: pd.DataFrame, what: str = "moves", colour: str = "37, 90, 125"
+) -> Figure:
+    """Return a map of the largest flows between two zones, as lines by their width.
 
-    *flows*: `from_zone`, `to_zone`, `moves`, most first. A flow leaves the middle of its zone to
-    the right of the straight line, so that the two ways between a pair lie side by side.
+    *flows*: `from_zone`, `to_zone` and a number of *what*, most first. A flow leaves the middle of
+    its zone to the right of the straight line, so that the two ways between a pair lie side by side.
     """
     import plotly.graph_objects as go
 
@@ -161,19 +244,19 @@ def flow_map(zones: GeoDataFrame, flows: pd.DataFrame) -> Figure:
     places = zones.geometry.representative_point()
     at = {str(z): (p.x, p.y) for z, p in zip(zones.index, places, strict=True)}
     shown = flows.head(MOST_FLOWS)
-    most = float(shown["moves"].max()) if len(shown) else 1.0
+    most = float(shown.iloc[0, 2]) if len(shown) else 1.0
     lines = []
     for start, end, moves in shown.itertuples(index=False):
         (x0, y0), (x1, y1) = at[str(start)], at[str(end)]
         bend = ((x0 + x1) / 2 + 0.12 * (y1 - y0), (y0 + y1) / 2 - 0.12 * (x1 - x0))
-        told = f"{html.escape(str(start))} to {html.escape(str(end))}: {moves:,} moves"
+        told = f"{html.escape(str(start))} to {html.escape(str(end))}: {moves:,.0f} {what}"
         lines.append(
             go.Scatter(
                 x=[x0, bend[0], x1],
                 y=[y0, bend[1], y1],
                 mode="lines",
                 line={
-                    "color": "rgba(37, 90, 125, 0.55)",
+                    "color": f"rgba({colour}, 0.55)",
                     "width": 0.8 + 7 * moves / most,
                     "shape": "spline",
                 },
@@ -185,16 +268,22 @@ def flow_map(zones: GeoDataFrame, flows: pd.DataFrame) -> Figure:
     return _as_map(figure, zones, 560)
 
 
-def _look(zones: GeoDataFrame, measure: str, title: str, unit: str) -> dict[str, list[Any]]:
+def _look(
+    zones: GeoDataFrame, measure: str, title: str, unit: str, diverging: bool = False
+) -> dict[str, list[Any]]:
     """Return what a measure sets on the traces: each zone's, then the colour bar's."""
     from plotly.colors import sample_colorscale
 
-    scale = [[i / (len(COLOURS) - 1), c] for i, c in enumerate(COLOURS)]
+    colours = DIVERGING if diverging else COLOURS
+    scale = [[i / (len(colours) - 1), c] for i, c in enumerate(colours)]
     values = zones[measure].astype("float64").to_numpy()
     known = values[np.isfinite(values)]
     low, high = (known.min(), known.max()) if len(known) else (0.0, 1.0)
+    if diverging:
+        high = max(abs(low), abs(high)) or 1.0
+        low = -high
     high = high if high > low else low + 1.0
-    colours = [
+    filled = [
         sample_colorscale(scale, float((v - low) / (high - low)))[0] if math.isfinite(v) else EMPTY
         for v in values
     ]
@@ -202,14 +291,24 @@ def _look(zones: GeoDataFrame, measure: str, title: str, unit: str) -> dict[str,
         _hover(z, d, v, title, unit)
         for z, d, v in zip(zones.index, zones["district"], values, strict=True)
     ]
-    small = f"<span style='font-size:11px'>{unit.replace(' a household', '<br>a household')}</span>"
-    bar = {"title": {"text": f"{title}<br>{small}"}, "thickness": 14, "len": 0.8, "outlinewidth": 0}
+    small = f"<span style='font-size:11px'>{unit}</span>"
+    bar = {
+        "title": {"text": f"{title}<br>{small}", "side": "top"},
+        "orientation": "h",
+        "thickness": 12,
+        "len": 0.6,
+        "x": 0,
+        "xanchor": "left",
+        "y": 1.0,
+        "yanchor": "bottom",
+        "outlinewidth": 0,
+    }
     marker = {"colorscale": scale, "cmin": float(low), "cmax": float(high), "color": [float(low)]}
     marker |= {"showscale": True, "colorbar": bar}
     return {
-        "fillcolor": [*colours, "rgba(0,0,0,0)"],
+        "fillcolor": [*filled, "rgba(0,0,0,0)"],
         "text": [*texts, ""],
-        "marker": [{}] * len(colours) + [marker],
+        "marker": [{}] * len(filled) + [marker],
     }
 
 
@@ -313,6 +412,46 @@ def trip_histogram(decisions: pd.DataFrame) -> Figure:
             bargap=0.15,
             xaxis={"title": "person trips of the household on the day", "type": "category"},
             yaxis={"title": "% of households", "gridcolor": "#e6eaee"},
+        )
+    )
+    return figure
+
+
+def change_intervals(rows: pd.DataFrame, unit: str) -> Figure:
+    """Return changes with their 95 % intervals, a row a group, parted by what they are groups of.
+
+    *rows*: `kind`, `group`, `percent`, `percent_low`, `percent_high`, in the order of the page.
+    """
+    import plotly.graph_objects as go
+
+    kinds, groups = (
+        [html.escape(str(v)) for v in rows[column]] for column in ("kind", "group")
+    )
+    figure = go.Figure(
+        go.Scatter(
+            x=rows["percent"].tolist(),
+            y=[kinds, groups],
+            error_x={
+                "array": (rows["percent_high"] - rows["percent"]).tolist(),
+                "arrayminus": (rows["percent"] - rows["percent_low"]).tolist(),
+                "color": "#255a7d",
+                "width": 3,
+            },
+            mode="markers",
+            marker={"color": "#255a7d", "size": 8},
+            hovertemplate="%{x:+.2f} %<extra></extra>",
+        )
+    )
+    figure.update_layout(
+        _layout(
+            90 + 24 * len(rows),
+            xaxis={
+                "title": html.escape(unit),
+                "gridcolor": "#e6eaee",
+                "zeroline": True,
+                "zerolinecolor": "#26303a",
+            },
+            yaxis={"autorange": "reversed", "automargin": True},
         )
     )
     return figure

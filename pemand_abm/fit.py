@@ -53,14 +53,23 @@ def write_fit_page(
         The zones' geography, needed with *zones*.
     """
     drawn = {
-        "scatter": figures.as_html(figures.fit_scatter(fit), "scatter"),
+        "scatter": figures.as_html(
+            figures.fit_scatter(fit),
+            "scatter",
+            "Scatter of what was found over what was wanted, a point a control and cell; the table "
+            "above has the errors.",
+        ),
         "expansion": figures.as_html(
-            figures.expansion_histogram(expansion(seed, copies)), "expansion"
+            figures.expansion_histogram(expansion(seed, copies)),
+            "expansion",
+            "Histogram of seed households by how often each is used for a unit of its weight.",
         ),
     }
     if zones is not None:
         drawn["residuals"] = figures.as_html(
-            figures.residual_map(zones.assign(off=residuals(fit, finest, zones.index))), "map"
+            figures.residual_map(zones.assign(off=residuals(fit, finest, zones.index))),
+            "map",
+            "Map of the zones by what their controls are not met by, in % of the controls.",
         )
     text = page(
         "fit.html.j2",

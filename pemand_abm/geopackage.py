@@ -29,6 +29,8 @@ DATE = "2000-01-01T00:00:00.000Z"
 # Viridis reversed and lightened: readable in grey and by the colour-blind.
 COLOURS = ("#fde9a9", "#b5d99c", "#63b795", "#2f8a8c", "#255a7d", "#2b2e63")
 CLASSES = 5
+# Less, no change, more: orange and blue, which the colour-blind tell apart.
+DIVERGING = ("#a6521b", "#d18f52", "#ecc9a3", "#f2f2f2", "#b9d9df", "#6aa9bf", "#2a6f97")
 
 STYLES_TABLE = """
 CREATE TABLE layer_styles (
@@ -40,7 +42,13 @@ CREATE TABLE layer_styles (
 """
 
 
-def write_zones(path: Path, polygons: GeoDataFrame, table: pd.DataFrame, style_column: str) -> None:
+def write_zones(
+    path: Path,
+    polygons: GeoDataFrame,
+    table: pd.DataFrame,
+    style_column: str,
+    diverging: bool = False,
+) -> None:
     """Write one multipolygon a zone with the columns of *table*, and a style by *style_column*.
 
     Parameters
@@ -53,6 +61,8 @@ def write_zones(path: Path, polygons: GeoDataFrame, table: pd.DataFrame, style_c
         Indexed by `zone_id`, the same zones; the order is the table's.
     style_column : str
         A column of numbers in *table*.
+    diverging : bool
+        Colour less and more than 0 apart, for differences.
 
     Raises
     ------
@@ -77,7 +87,8 @@ def write_zones(path: Path, polygons: GeoDataFrame, table: pd.DataFrame, style_c
             geometry_type="MultiPolygon",
             promote_to_multi=True,
         )
-        _add_style(temporary, graduated_style(table[style_column], style_column), style_column)
+        styled = diverging_style if diverging else graduated_style
+        _add_style(temporary, styled(table[style_column], style_column), style_column)
 
 
 def read_zones(path: Path) -> GeoDataFrame:
@@ -131,11 +142,49 @@ def class_breaks(values: pd.Series, classes: int = CLASSES) -> list[float]:
     return breaks if len(breaks) > 1 else [breaks[0], breaks[0] + 1.0]
 
 
+def diverging_breaks(values: pd.Series) -> list[float]:
+    """Return ascending bounds on both sides of 0, the same on each, with a narrow class around 0.
+
+    The sides have up to three classes of about equally many zones; only a difference of 0 lies in
+    the middle class.
+
+    >>> diverging_breaks(pd.Series([-6.0, 0.0, 1.0, 2.0]))
+    [-6.0, -3.3, -1.7, -0.5, 0.5, 1.7, 3.3, 6.0]
+    """
+    held = np.abs(np.asarray(values, dtype="float64"))
+    held = held[np.isfinite(held) & (held > 0)]
+    if len(held) == 0:
+        return [-0.5, 0.5]
+    least, most = float(held.min()) / 2, float(held.max())
+    digits = 1 - math.floor(math.log10(most))
+    inner = {round(float(q), digits) for q in np.quantile(held, [1 / 3, 2 / 3])}
+    side = [least, *sorted(q for q in inner if least < q < most), most]
+    return [*(-b for b in reversed(side)), *side]
+
+
+def diverging_style(values: pd.Series, column: str) -> str:
+    """Return the QML of a fill of *column* that parts less than 0, 0, and more."""
+    breaks = diverging_breaks(values)
+    side = len(breaks) // 2 - 1
+    middle = len(DIVERGING) // 2
+    places = [round(i * 3 / max(side, 1)) for i in range(1, side + 1)]
+    below = [DIVERGING[middle - place] for place in reversed(places)]
+    colours = [*below, DIVERGING[middle], *(DIVERGING[middle + place] for place in places)]
+    labels = [f"{_number(low)} to {_number(high)}" for low, high in pairwise(breaks)]
+    labels[side] = "no change"
+    return _style(column, breaks, colours, labels)
+
+
 def graduated_style(values: pd.Series, column: str) -> str:
     """Return the QML of a graduated fill of *column*, from light to dark."""
     breaks = class_breaks(values)
     count = len(breaks) - 1
     colours = [COLOURS[round(i * (len(COLOURS) - 1) / max(count - 1, 1))] for i in range(count)]
+    labels = [f"{_number(low)} to {_number(high)}" for low, high in pairwise(breaks)]
+    return _style(column, breaks, colours, labels)
+
+
+def _style(column: str, breaks: list[float], colours: list[str], labels: list[str]) -> str:
     root = ET.Element("qgis", version="3.22.0-Bialowieza", styleCategories="Symbology")
     renderer = ET.SubElement(
         root,
@@ -152,14 +201,13 @@ def graduated_style(values: pd.Series, column: str) -> str:
     ranges = ET.SubElement(renderer, "ranges")
     symbols = ET.SubElement(renderer, "symbols")
     for i, (low, high) in enumerate(pairwise(breaks)):
-        label = f"{_number(low)} to {_number(high)}"
         ET.SubElement(
             ranges,
             "range",
             lower=repr(low),
             upper=repr(high),
             symbol=str(i),
-            label=label,
+            label=labels[i],
             render="true",
         )
         _fill(symbols, str(i), colours[i])

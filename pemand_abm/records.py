@@ -28,6 +28,7 @@ from pemand_abm.surrogate import PURPOSES, group_quarters_trips
 from pemand_abm.synthesis import fit_summary
 from pemand_abm.tables import sha256, write_csv, write_json_lines, write_parquet, write_text
 from pemand_abm.terms import LAND_USE
+from pemand_abm.validation import trip_rates
 from pemand_abm.world import TRAVEL_MINUTE, Heard, History, Settled
 
 # Only zone ids that an OMX lookup cannot hold have the first two, only runs with plans the third;
@@ -240,6 +241,8 @@ def write_run(study: Study, history: History, out: Path, manifest: dict) -> dict
     groups = _completed(study, history)
     write_csv(_calibration(groups), out / "moves_calibration.csv")
     write_csv(fit_summary(population.fit), out / "fit_summary.csv")
+    rates = trip_rates(decisions, population.households, study.rates)
+    write_csv(rates, out / "trip_rates.csv")
     if any(s.agreement for s in history.settled):
         write_parquet(plans_table(history, events), out / "plans.parquet")
     zone_of = _taken(events).to_dict()

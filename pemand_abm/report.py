@@ -6,9 +6,8 @@ Tables are computed here and laid out by `templates/report.html.j2`; `figures` d
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from importlib import resources
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,10 +15,12 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from pemand_abm import figures, transcript
+from pemand_abm import figures, transcript, validation
 from pemand_abm.errors import PemandError
 from pemand_abm.figures import PURPOSE_WORDS
 from pemand_abm.geopackage import read_zones
+from pemand_abm.matrices import read_skims
+from pemand_abm.pages import LEAST, Table, number, page, zone_facts
 from pemand_abm.surrogate import PURPOSES
 from pemand_abm.tables import write_text
 
@@ -48,27 +49,13 @@ EVENT_WORDS = {
     "moved": "moved",
     "gave_up": "found none, gave up and stayed",
 }
-# Cells of fewer households are not shown (VALIDATION T4).
-LEAST = 30
-# The TMIP manual's range of productions over attractions for a whole region.
-RATIO = (0.9, 1.1)
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Text to be laid out; the first *labels* columns are set to the left."""
-
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    caption: str = ""
-    labels: int = 1
-    flagged: frozenset[int] = field(default_factory=frozenset)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
     """What a run's folder holds."""
 
+    folder: Path
     manifest: dict[str, Any]
     decisions: pd.DataFrame
     events: pd.DataFrame
@@ -79,6 +66,8 @@ class Run:
     calibration: pd.DataFrame | None
     fit: pd.DataFrame | None
     columns: pd.DataFrame | None
+    persons: pd.DataFrame | None
+    rates: pd.DataFrame | None
     transcripts: list[transcript.Record]
 
 
@@ -106,7 +95,9 @@ def read_run(folder: Path) -> Run:
         return _whole(path, pd.read_csv) if path.exists() else None
 
     zones = _whole(folder / "zones.gpkg", read_zones)
+    members = folder / "persons.parquet"
     return Run(
+        folder=folder,
         manifest=manifest,
         decisions=_whole(folder / "decisions.parquet", pd.read_parquet),
         events=_whole(folder / "events.parquet", pd.read_parquet),
@@ -120,8 +111,27 @@ def read_run(folder: Path) -> Run:
         calibration=optional("moves_calibration.csv"),
         fit=optional("fit_summary.csv"),
         columns=optional("columns.csv"),
+        persons=_whole(members, pd.read_parquet) if members.exists() else None,
+        rates=optional("trip_rates.csv"),
         transcripts=transcript.read_transcripts(folder),
     )
+
+
+def largest_flows(run: Run) -> pd.DataFrame:
+    """Return trips between two zones, both ways together: `from_zone`, `to_zone`, `trips`.
+
+    The most come first; trips within a zone are left out. None where the run has no `trips.omx`.
+    """
+    path, zones = run.folder / "trips.omx", run.zones.index
+    if not path.exists():
+        return pd.DataFrame(columns=["from_zone", "to_zone", "trips"])
+    trips = sum(read_skims(path, zones).values(), np.zeros((len(zones), len(zones))))
+    start, end = np.triu_indices(len(zones), 1)
+    between = (trips + trips.T)[start, end]
+    order = np.argsort(-between, kind="stable")[: figures.MOST_FLOWS]
+    order = order[between[order] > 0]
+    columns = {"from_zone": zones[start[order]], "to_zone": zones[end[order]]}
+    return pd.DataFrame(columns | {"trips": between[order]})
 
 
 def _whole(path: Path, read: Callable[[Path], Read]) -> Read:
@@ -143,21 +153,26 @@ def write_report(out: Path) -> Path:
         The folder is not a whole run, or cannot be written.
     """
     run = read_run(out)
-    moves = flows(run)
+    moves, lines = flows(run), largest_flows(run)
     text = page(
         "report.html.j2",
-        figures.figures(run.zones, run.demand, run.decisions, moves),
+        figures.figures(run.zones, run.demand, run.decisions, moves, lines),
         manifest=run.manifest,
         statement=statement(run),
         headlines=headlines(run),
+        zones=zone_facts(run.zones, figures.ZONE_WORDS),
         demand=demand_tables(run.demand),
         balance=balance_rows(run.balance),
         size_vehicles=size_by_vehicles(run),
+        zero=validation.zero_trips(run.rates) if run.rates is not None else None,
         distribution=distribution_words(run),
+        equity=validation.equity_tables(run),
         relocation=relocation_table(run.calibration),
         events=event_counts(run.events),
         fit=fit_table(run.fit),
         outcomes=outcome_counts(run.decisions),
+        health=validation.health(run),
+        flags=validation.flags(run),
         moderator=moderator_words(run.transcripts),
         moderation=moderation_words(run.transcripts),
         talks=[talk_of(r) for r in to_read(run.transcripts)],
@@ -170,29 +185,6 @@ def write_report(out: Path) -> Path:
     path = Path(out) / FILE
     write_text(text, path)
     return path
-
-
-def page(template: str, drawn: Mapping[str, str], **values: Any) -> str:
-    """Return a template's HTML with its figures, style and script in it: it fetches nothing."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup
-
-    environment = Environment(
-        loader=PackageLoader("pemand_abm"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["value_words"] = transcript.value_words
-    environment.filters["outcome_words"] = transcript.outcome_words
-    style = resources.files("pemand_abm").joinpath("templates", "report.css")
-    return environment.get_template(template).render(
-        css=Markup(style.read_text(encoding="utf-8")),
-        plotly=Markup(figures.script()),
-        figures={name: Markup(figure) for name, figure in drawn.items()},
-        **values,
-    )
 
 
 # --- words ----------------------------------------------------------------------------------------
@@ -334,7 +326,7 @@ def balance_rows(balance: pd.DataFrame | None) -> Table | None:
         return None
     rows, flagged = [], set()
     for i, r in enumerate(balance.to_dict("records")):
-        usual = RATIO[0] <= r["ratio"] <= RATIO[1] or math.isnan(r["ratio"])
+        usual = validation.RATIO[0] <= r["ratio"] <= validation.RATIO[1] or math.isnan(r["ratio"])
         flagged |= set() if usual else {i}
         rows.append(
             [
@@ -342,10 +334,10 @@ def balance_rows(balance: pd.DataFrame | None) -> Table | None:
                 str(r["rates"]),
                 f"{r['productions']:,.0f}",
                 f"{r['attractions_raw']:,.0f}",
-                _number(r["ratio"], 2),
+                number(r["ratio"], 2),
                 "" if usual else "flag",
-                _number(r["mean_minutes"], 1),
-                _number(100 * r["intrazonal_share"], 1),
+                number(r["mean_minutes"], 1),
+                number(100 * r["intrazonal_share"], 1),
             ]
         )
     return Table(
@@ -361,7 +353,7 @@ def balance_rows(balance: pd.DataFrame | None) -> Table | None:
         ],
         rows,
         "Before scaling (person trips of an average weekday; the usual range of the ratio is "
-        f"{RATIO[0]:.2f} to {RATIO[1]:.2f})",
+        f"{validation.RATIO[0]:.2f} to {validation.RATIO[1]:.2f})",
         labels=2,
         flagged=frozenset(flagged),
     )
@@ -373,7 +365,12 @@ def _trip_days(run: Run) -> pd.DataFrame:
 
 
 def size_by_vehicles(run: Run) -> Table:
-    """Return mean trips a household by size and vehicles, but not of few households."""
+    """Return mean trips a household by size and vehicles, but not of few households.
+
+    Beside the survey's where the run's folder has them.
+    """
+    if run.rates is not None:
+        return validation.size_by_vehicles(run.rates)
     days = _trip_days(run)
     size, cars = days["hhsize"].clip(upper=5), days["auto_ownership"].clip(upper=3)
     names = {i: f"{i}" for i in range(5)} | {5: "5 and more"}
@@ -512,12 +509,8 @@ def _cell(value: object) -> str:
     if isinstance(value, (int, np.integer)):
         return f"{value:,}"
     if isinstance(value, (float, np.floating)):
-        return _number(float(value), 0 if float(value).is_integer() else 3)
+        return number(float(value), 0 if float(value).is_integer() else 3)
     return "" if pd.isna(value) else str(value)
-
-
-def _number(value: float, digits: int) -> str:
-    return "none" if math.isnan(value) else f"{value:,.{digits}f}"
 
 
 def outcome_counts(decisions: pd.DataFrame) -> Table | None:

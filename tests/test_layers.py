@@ -26,9 +26,23 @@ LAYERS = [
         "surveys",
     },
     {"talks", "agreements", "terms", "desk", "housing", "relocation", "sample"},
-    {"demand", "export", "geopackage", "figures", "fit", "report", "transcript"},
+    {
+        "demand",
+        "export",
+        "geopackage",
+        "figures",
+        "fit",
+        "groups",
+        "pages",
+        "report",
+        "transcript",
+        "validation",
+        "comparison",
+        "comparison_page",
+        "spread",
+    },
     {"scenario", "world", "study", "records", "evaluation", "training"},
-    {"init", "doctor", "cli_options", "cli_evaluate", "cli_train", "cli", "__main__"},
+    {"init", "doctor", "cli_options", "cli_compare", "cli_evaluate", "cli_train", "cli", "__main__"},
 ]
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 HEAVY = {

@@ -59,7 +59,10 @@ def as_html(evaluation: Evaluation) -> str:
     unit = "probability of a move" if moved else "trips of the day"
     drawn = {
         "calibration": figures.as_html(
-            figures.calibration_plot(calibrations(evaluation), unit), "calibration"
+            figures.calibration_plot(calibrations(evaluation), unit),
+            "calibration",
+            f"What was observed over what was predicted ({unit}), a line a method; on the dotted "
+            "line both are the same.",
         )
     }
     worst = worst_cases(evaluation)

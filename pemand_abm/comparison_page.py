@@ -1,0 +1,324 @@
+"""The page of a comparison: what the policy changes, where, for whom, and how sure that is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from pemand_abm import figures
+from pemand_abm.comparison import ALL, LEAST, Comparison
+from pemand_abm.figures import PURPOSE_WORDS
+from pemand_abm.groups import GROUPINGS
+from pemand_abm.pages import Table, number, page, zone_facts
+from pemand_abm.report import talk_of
+from pemand_abm.tables import write_text
+
+FILE = "compare.html"
+MEASURES = {
+    "trips_difference": ("Trips of the residents", "person trips of a weekday, policy less base"),
+    "TRIPS_P_difference": ("Productions", "person trips of a weekday, policy less base"),
+    "TRIPS_A_difference": ("Attractions", "person trips of a weekday, policy less base"),
+    "moves_difference": ("Moves of the residents", "completed moves of the run, policy less base"),
+    "moves_in_difference": ("Moves in", "completed moves of the run, policy less base"),
+    "moves_out_difference": ("Moves out", "completed moves of the run, policy less base"),
+    "vacant_dwellings_difference": ("Vacant dwellings", "at the end of the run, policy less base"),
+}
+MOST_TALKS = 3
+MOST_ZONES = 10
+
+
+def write_page(found: Comparison, out: Path) -> None:
+    """Write `compare.html` into *out*; it opens offline."""
+    trips = found.groups[found.groups["measure"] == "trips"]
+    shown = trips[(trips["grouping"] != ALL) & (trips["households"] >= LEAST)]
+    zones = found.base.zones[["geometry"]].join(found.zones)
+    drawn = {
+        "map": figures.as_html(
+            figures.zone_map(zones, MEASURES, diverging=True),
+            "map",
+            figures.map_words(zones, MEASURES),
+        )
+    }
+    if len(shown):
+        rows = shown.assign(kind=shown["grouping"].map(GROUPINGS).fillna(shown["grouping"]))
+        drawn["groups"] = figures.as_html(
+            figures.change_intervals(rows, "change of trips, % of the base, with 95 % interval"),
+            "groups",
+            "Changes of trips by kind of household with 95 % intervals; the tables have the numbers.",
+        )
+    text = page(
+        "compare.html.j2",
+        drawn,
+        base=name_of(found, "base"),
+        policy=name_of(found, "policy"),
+        identical=found.identical,
+        admitted=_admitted(found),
+        headlines=headlines(found),
+        levers=levers_table(found),
+        changed=found.settings,
+        zones=zone_facts(zones, {"households": ("Households", "base"), **MEASURES}),
+        purposes=purposes_table(found),
+        districts=districts_table(found),
+        largest=largest_zones(found),
+        groups=[group_table(found, g) for g in GROUPINGS if g in set(found.groups["grouping"])],
+        changes=changes_table(found),
+        elasticities=elasticity_table(found),
+        talks=[[talk_of(r) for r in pair] for pair in found.talks[:MOST_TALKS]],
+        talks_changed=len(found.talks),
+        talks_held=_held_in_both(found),
+        least=LEAST,
+    )
+    write_text(text, Path(out) / FILE)
+
+
+def name_of(found: Comparison, which: str) -> dict[str, str]:
+    """Return the folder's name and the title of one of the two runs."""
+    run = getattr(found, which)
+    title = run.manifest.get("title") or run.manifest.get("scenario") or run.folder.name
+    return {"folder": run.folder.name, "title": str(title)}
+
+
+def _admitted(found: Comparison) -> bool:
+    return any(run.manifest.get("admitted") for run in (found.base, found.policy))
+
+
+def _held_in_both(found: Comparison) -> int:
+    held = [
+        {(r["household_id"], r.get("event")) for r in run.transcripts}
+        for run in (found.base, found.policy)
+    ]
+    return len(held[0] & held[1])
+
+
+def interval(row: pd.Series, digits: int = 0) -> str:
+    """Return a difference with its interval, as a cell of two lines."""
+    if pd.isna(row["low"]):
+        return number(row["difference"], digits, sign=True)
+    ends = " to ".join(number(row[c], digits, sign=True) for c in ("low", "high"))
+    return f"{number(row['difference'], digits, sign=True)}\n{ends}"
+
+
+def percent(row: pd.Series, digits: int = 2) -> str:
+    """Return a change in % with its interval, as a cell of two lines."""
+    if pd.isna(row["percent"]):
+        return "none"
+    ends = " to ".join(
+        number(row[c], digits, sign=True) for c in ("percent_low", "percent_high")
+    )
+    told = number(row["percent"], digits, sign=True)
+    return told if pd.isna(row["percent_low"]) else f"{told}\n{ends}"
+
+
+def headlines(found: Comparison) -> list[tuple[str, str]]:
+    """Return the figures of the first line, each with its words."""
+    trips, moves = found.total("trips"), found.total("moves")
+    kinds = found.changes.set_index("grouping").loc[ALL]
+    share = 100 * (1 - kinds["same_trips"] / kinds["households"]) if kinds["households"] else 0.0
+    moved = int(kinds["moves_more"] + kinds["moves_fewer"])
+    return [
+        (number(trips["difference"], 0, sign=True), "person trips of an average weekday"),
+        (f"{number(trips['percent'], 2, sign=True)} %", "of the base's trips"),
+        (number(moves["difference"], 0, sign=True), "completed moves in the year"),
+        (f"{share:.1f} %", "of the households make another number of trips"),
+        (f"{moved:,}", "households move in one of the two runs only"),
+    ]
+
+
+def levers_table(found: Comparison) -> Table | None:
+    """Return the levers that the policy sets otherwise."""
+    if not found.levers:
+        return None
+    rows = [
+        [str(lever["name"]), _plain(lever["from"]), _plain(lever["to"]), str(lever.get("unit", ""))]
+        for lever in found.levers
+    ]
+    return Table(["Lever", "Base", "Policy", "Unit"], rows, "Levers", labels=4)
+
+
+def _plain(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else "not set" if value is None else str(value)
+
+
+MEASURE_WORDS = {"trips": "All trips", "moves": "Moves", **PURPOSE_WORDS}
+
+
+def purposes_table(found: Comparison) -> Table:
+    """Return the region's trips by purpose, and moves."""
+    rows = [
+        [
+            MEASURE_WORDS.get(str(row["measure"]), str(row["measure"])),
+            number(row["base"]),
+            number(row["policy"]),
+            interval(row),
+            percent(row),
+        ]
+        for _, row in found.groups[found.groups["grouping"] == ALL].iterrows()
+    ]
+    return Table(
+        ["", "Base", "Policy", "Difference and 95 % interval", "% and 95 % interval"],
+        rows,
+        "The region: person trips of an average weekday by purpose, and completed moves of the run",
+    )
+
+
+def _both(table: pd.DataFrame, by: str, title: str, caption: str) -> Table:
+    """Return trips and moves side by side, a row a group; small groups are not shown."""
+    rows = []
+    for name, part in table.groupby(by, sort=False):
+        measures = part.set_index("measure")
+        trips, moves = measures.loc["trips"], measures.loc["moves"]
+        n = int(trips["households"])
+        if n < LEAST:
+            rows.append([str(name), f"under {LEAST}", *["not shown"] * 5])
+            continue
+        rows.append(
+            [
+                str(name),
+                f"{n:,}",
+                number(trips["base"]),
+                interval(trips),
+                percent(trips),
+                number(moves["base"]),
+                interval(moves),
+            ]
+        )
+    columns = ["Households", "Trips, base", "Difference", "%", "Moves, base", "Difference"]
+    return Table([title, *columns], rows, caption)
+
+
+def districts_table(found: Comparison) -> Table:
+    """Return differences by district of the home."""
+    return _both(
+        found.districts,
+        "district",
+        "District",
+        "By district of the home on the travel day (person trips of an average weekday; completed "
+        "moves; 95 % intervals)",
+    )
+
+
+def group_table(found: Comparison, grouping: str) -> Table:
+    """Return differences by one kind of grouping."""
+    rows = found.groups[found.groups["grouping"] == grouping]
+    return _both(rows, "group", GROUPINGS[grouping], "")
+
+
+def largest_zones(found: Comparison) -> Table | None:
+    """Return the zones whose residents' trips change most, in either direction."""
+    table = found.zones[found.zones["trips_difference"] != 0]
+    if table.empty:
+        return None
+    order = table["trips_difference"].abs().sort_values(ascending=False, kind="stable").index
+    rows = []
+    for zone, row in table.loc[order[:MOST_ZONES]].iterrows():
+        trips = row.rename(lambda c: str(c).removeprefix("trips_"))
+        share = 100 * row["trips_difference"] / row["trips_base"] if row["trips_base"] else None
+        rows.append(
+            [
+                str(zone),
+                str(row["district"]),
+                f"{row['households']:,.0f}",
+                number(row["trips_base"]),
+                interval(trips),
+                "none" if share is None else number(share, 1, sign=True),
+            ]
+        )
+    return Table(
+        ["Zone", "District", "Households", "Trips, base", "Difference and 95 % interval", "%"],
+        rows,
+        "Zones whose residents' trips change most (person trips of an average weekday)",
+        labels=2,
+    )
+
+
+def changes_table(found: Comparison) -> Table:
+    """Return who makes more and who makes fewer trips, as shares of their group."""
+    rows = []
+    for r in found.changes.to_dict("records"):
+        n = int(r["households"])
+        kind = "All households" if r["grouping"] == ALL else GROUPINGS[r["grouping"]]
+        name = "" if r["grouping"] == ALL else str(r["group"])
+        if n < LEAST:
+            rows.append([kind, name, f"under {LEAST}", *["not shown"] * 5])
+            continue
+        kinds = ("more_trips", "fewer_trips", "same_trips", "moves_more", "moves_fewer")
+        rows.append([kind, name, f"{n:,}", *(number(100 * r[k] / n, 2) for k in kinds)])
+    return Table(
+        [
+            "Households by",
+            "Group",
+            "Households",
+            "More trips",
+            "Fewer trips",
+            "As many",
+            "Moves only under the policy",
+            "Moves only in the base",
+        ],
+        rows,
+        "Who makes more and who makes fewer trips (% of the group's households)",
+        labels=2,
+    )
+
+
+def elasticity_table(found: Comparison) -> Table | None:
+    """Return elasticities beside the published range; those outside it are flagged."""
+    table = found.elasticities
+    if table.empty:
+        return None
+    region = table["grouping"] == ALL
+    shown = table[region | (table["measure"].isin(["trips", "moves"]))]
+    rows, flagged = [], set()
+    for r in shown.to_dict("records"):
+        known = not pd.isna(r["published_low"])
+        if r["flag"] in ("outside", "wrong sign"):
+            flagged.add(len(rows))
+        ends = [r["low"], r["high"]]
+        rows.append(
+            [
+                "The region" if r["grouping"] == ALL else f"{GROUPINGS[r['grouping']]}: {r['group']}",
+                MEASURE_WORDS.get(r["measure"], r["measure"]),
+                number(r["elasticity"], 3, sign=True),
+                " to ".join(number(v, 3, sign=True) for v in ends),
+                " to ".join(number(r[c], 2, sign=True) for c in ("published_low", "published_high"))
+                if known
+                else "none known",
+                str(r["source"]),
+                str(r["flag"]) if known else "",
+            ]
+        )
+    first = shown.iloc[0]
+    return Table(
+        ["Households", "", "Elasticity", "95 % interval", "Published range", "Source", ""],
+        rows,
+        f"{'Arc' if first['form'] == 'arc' else 'Log'} elasticities with respect to "
+        f"{first['lever']}, from {first['from']:g} to {first['to']:g} {first['unit']}".strip(),
+        labels=2,
+        flagged=frozenset(flagged),
+    )
+
+
+def summary_text(found: Sequence[Comparison]) -> str:
+    """Return the short table for the terminal: what each policy changes in the whole region."""
+    lines = []
+    for one in found:
+        lines.append(f"{one.policy.folder.name} less {one.base.folder.name}")
+        if one.identical:
+            lines.append("  the two runs are identical: every difference is exactly 0")
+            continue
+        rows = one.groups[one.groups["grouping"] == ALL]
+        for _, row in rows.iterrows():
+            word = MEASURE_WORDS.get(str(row["measure"]), str(row["measure"]))
+            ends = "".join(
+                f"  ({number(row['low'], 0, True)} to {number(row['high'], 0, True)})"
+                if not pd.isna(row["low"])
+                else ""
+            )
+            share = f"{number(row['percent'], 2, True)} %" if not pd.isna(row["percent"]) else ""
+            lines.append(
+                f"  {word:<34}{number(row['base']):>12}{number(row['difference'], 0, True):>10}"
+                f"  {share:>9}{ends}"
+            )
+    return "\n".join(lines)
