@@ -236,10 +236,13 @@ def largest_zones(found: Comparison) -> Table | None:
 
 def changes_table(found: Comparison) -> Table:
     """Return who makes more and who makes fewer trips, as shares of their group."""
-    rows = []
+    rows: list[list[str]] = []
+    told = ""
     for r in found.changes.to_dict("records"):
         n = int(r["households"])
         kind = "All households" if r["grouping"] == ALL else GROUPINGS[r["grouping"]]
+        # What the groups are groups of stands once, at its first row.
+        kind, told = "" if kind == told else kind, kind
         name = "" if r["grouping"] == ALL else str(r["group"])
         if n < LEAST:
             rows.append([kind, name, f"under {LEAST}", *["not shown"] * 5])
@@ -264,12 +267,14 @@ def changes_table(found: Comparison) -> Table:
 
 
 def elasticity_table(found: Comparison) -> Table | None:
-    """Return elasticities beside the published range; those outside it are flagged."""
+    """Return elasticities beside the published range; those outside it are flagged.
+
+    The region's, and of kinds of households those with a published range: the file has all.
+    """
     table = found.elasticities
     if table.empty:
         return None
-    region = table["grouping"] == ALL
-    shown = table[region | (table["measure"].isin(["trips", "moves"]))]
+    shown = table[(table["grouping"] == ALL) | table["published_low"].notna()]
     rows, flagged = [], set()
     for r in shown.to_dict("records"):
         known = not pd.isna(r["published_low"])

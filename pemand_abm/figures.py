@@ -43,7 +43,7 @@ ZONE_WORDS = {
     "dwellings": ("Dwellings", "occupied and vacant"),
 }
 # Figures that a narrow window scrolls.
-WIDE = ("purposes", "groups")
+WIDE = ("purposes",)
 MOST_TRIPS = 20
 MOST_FLOWS = 60
 # The colour of zones without a value.
@@ -418,19 +418,22 @@ def trip_histogram(decisions: pd.DataFrame) -> Figure:
 
 
 def change_intervals(rows: pd.DataFrame, unit: str) -> Figure:
-    """Return changes with their 95 % intervals, a row a group, parted by what they are groups of.
+    """Return changes with their 95 % intervals, a row a group, under what they are groups of.
 
     *rows*: `kind`, `group`, `percent`, `percent_low`, `percent_high`, in the order of the page.
     """
     import plotly.graph_objects as go
 
-    kinds, groups = (
-        [html.escape(str(v)) for v in rows[column]] for column in ("kind", "group")
-    )
+    places: list[int] = []
+    ticks: list[str] = []
+    for kind, part in rows.groupby("kind", sort=False):
+        ticks.append(f"<b>{html.escape(str(kind))}</b>")
+        places += range(len(ticks), len(ticks) + len(part))
+        ticks += [html.escape(str(group)) for group in part["group"]]
     figure = go.Figure(
         go.Scatter(
             x=rows["percent"].tolist(),
-            y=[kinds, groups],
+            y=places,
             error_x={
                 "array": (rows["percent_high"] - rows["percent"]).tolist(),
                 "arrayminus": (rows["percent"] - rows["percent_low"]).tolist(),
@@ -444,14 +447,21 @@ def change_intervals(rows: pd.DataFrame, unit: str) -> Figure:
     )
     figure.update_layout(
         _layout(
-            90 + 24 * len(rows),
+            90 + 20 * len(ticks),
             xaxis={
                 "title": html.escape(unit),
                 "gridcolor": "#e6eaee",
                 "zeroline": True,
                 "zerolinecolor": "#26303a",
             },
-            yaxis={"autorange": "reversed", "automargin": True},
+            yaxis={
+                "tickvals": list(range(len(ticks))),
+                "ticktext": ticks,
+                "range": [len(ticks) - 0.4, -0.6],
+                "showgrid": False,
+                "zeroline": False,
+                "automargin": True,
+            },
         )
     )
     return figure
