@@ -20,7 +20,7 @@ from pemand_abm.protocols.pemand import CRITERIA, _scores
 from pemand_abm.surveys import Features, Survey
 from pemand_abm.training import examples as made
 from pemand_abm.training.recipe import PHASES, Recipe, read_recipe
-from pemand_abm.training.targets import expected_trips, whole_trips
+from pemand_abm.training.targets import expected_moves, expected_trips, whole_trips
 from pemand_abm.training.teacher import Teacher, day_of, marks, narrative
 
 ROOT = Path(__file__).parents[1]
@@ -273,6 +273,37 @@ def test_the_teacher_answers_every_request_of_a_talk():
     request = Request("", "Together: 5.\n", 0, (f"household {home.id}", "member 1", "round 1"))
     assert "PREFERRED_TRIPS: 5" in Teacher([lesson]).reply(request)
     assert TRIPS.shared.parse("5") == 5
+
+
+def test_moves_are_taught_at_the_census_rate_of_such_households(survey):
+    rates = ROOT / "synthpop" / "rates"
+    moves = recipe(
+        rates=rates, phases={"proposal": 1, "round": 1},
+        surveys=[{"survey": "psrc2019", "households": 40, "decision": "relocation"}],
+    )  # fmt: skip
+    half = survey.households.index[: N // 2]
+    tenure = pd.Series("own", survey.households.index).mask(
+        survey.households.index.isin(half), "rent"
+    )
+    homes = survey.households.assign(tenure=tenure)
+    rented = replace(survey, households=homes)
+    known = pd.read_csv(rates / "moves.csv").query("age_band == '35-44' and children == '0'")
+    known = known.set_index("tenure")["rate"]
+    assert expected_moves(rented, rates)[half[0]] == pytest.approx(known["rent"])
+    found = made._moves_by_rule(moves, rented, [*half[:5], *homes.index[-5:]])
+    said = [
+        (e.household, int(re.search(r"LIKELIHOOD: (\d+)", e.reply)[1]))
+        for e in found
+        if e.phase == "proposal"
+    ]
+    assert len(said) == 20
+    for home, percent in said:
+        assert percent == round(100 * known[tenure[int(home)]])
+    assert {"PREFERRED_HOME: stay"} == {
+        line for e in found if e.phase == "round" for line in e.reply.split("\n") if "PREF" in line
+    }
+    with pytest.raises(ValueError, match="rates"):
+        recipe(surveys=[{"survey": "psrc2019", "households": 40, "decision": "relocation"}])
 
 
 def test_an_adapter_is_not_asked_about_households_that_it_may_know(survey, tmp_path):
