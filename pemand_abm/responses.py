@@ -91,7 +91,7 @@ def read_responses(folder: Path) -> pd.DataFrame:
     problems += [f"line {n + 2}, source: is empty" for n in _not(table["source"].str.strip() != "")]
     arc = (table["form"] == "arc") & (table["elasticity"] < -1)
     problems += [f"line {n + 2}: an arc response below -1 takes more than all" for n in _not(~arc)]
-    problems += problems or _twice(table)
+    problems = problems or _twice(table)
     if problems:
         raise TableError(listed(problems, str(path)))
     return table[list(COLUMNS)]
