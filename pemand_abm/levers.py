@@ -150,8 +150,8 @@ class Scene:
 class Effect:
     """What an entry changes. Tables that it leaves alone are None.
 
-    `changed`: whose facts change by their rows; `told`: who is told the lever's sentence; `members`:
-    persons who are told one about themselves. `change` and `share` go to
+    `changed`: whose facts change by their rows; `told`: who is told the lever's sentence;
+    `members`: persons who are told one about themselves. `change` and `share` go to
     `responses.response_factors` under the name `response`. `facts` names what changes.
     """
 
@@ -683,6 +683,7 @@ def enact(
                 **entry.model_dump(mode="json", exclude_defaults=True),
                 "facts": [*effect.facts, *(f"sentence: {s}" for s in sentences)],
                 "households": len(whose),
+                "response": effect.response or None,
             }
         )
     table = pd.concat([pd.DataFrame({"household_id": [], "lever": []}), *changes])

@@ -314,9 +314,8 @@ def _asleep(study: Study) -> list[str]:
     """Name the levers of the scenario that do not act yet on the run's travel day."""
     levers, year = study.scenario.levers, study.region.recipe.base_year
     late = [e for e in levers.entries() if start_minute(e.start, year) > TRAVEL_MINUTE]
-    return [
-        f"levers.{e.name}: starts {e.start}, after the travel day; it changes nothing" for e in late
-    ]
+    said = "levers.{}: starts {}, after the travel day of this run; it changes nothing"
+    return [said.format(e.name, e.start) for e in late]
 
 
 def _shortfall(groups: pd.DataFrame, levers: bool) -> list[str]:
@@ -379,7 +378,8 @@ def manifest_of(study: Study, history: History, model: Model, settings_file: Pat
         "prompts_sha256": prompts_sha256(),
         "settings": scenario.model_dump(
             mode="json", exclude={"region", "rates", "base_url", "levers"}
-        ),
+        )
+        | ({"levers": given} if (given := scenario.levers.given()) else {}),
         **({"levers": list(study.policy.levers)} if study.policy.levers else {}),
         "negotiations": {kind: kinds.count(kind) for kind in sorted(set(kinds))},
         "outcomes": pd.Series(ends, dtype="str").value_counts().sort_index().to_dict(),

@@ -2,10 +2,11 @@
 
     python synthpop/rates/build_responses.py --data ../shared/data
 
-Published studies give elasticities of vehicle travel or of transit rides; a household's *trips* move
-less, since most of the answer is another mode or a nearer place. So a ride's elasticity is multiplied
-by the share of trips made by transit (NHTS 2022, urban households on weekdays) and by the share of
-new rides that would not have been made otherwise (free-fare experiments of Denver and Trenton).
+Published studies give elasticities of vehicle travel or of transit rides; a household's *trips*
+move less, since most of the answer is another mode or a nearer place. So a ride's elasticity is
+multiplied by the share of trips made by transit (NHTS 2022, urban households on weekdays) and by
+the share of new rides that would not have been made otherwise (free-fare experiments of Denver and
+Trenton).
 README.md says what the columns mean; a figure from memory is marked so in its source.
 """
 
