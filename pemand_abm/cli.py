@@ -246,7 +246,10 @@ def run(
         if hasattr(wanted, "close"):
             stack.callback(wanted.close)
         prepared = study.prepare(settings, say)
-        journal = Journal(wanted, out / "journal.sqlite", replay_only=replay)
+        # Households whose facts the scenario leaves alone have said it all in the base's run.
+        earlier = out.parent / (settings.base or out).stem / "journal.sqlite"
+        before = earlier if settings.base and earlier.is_file() else None
+        journal = Journal(wanted, out / "journal.sqlite", replay_only=replay, before=before)
         stack.callback(journal.close)
         ready = time.monotonic()
         progress = stack.enter_context(Progress(journal))

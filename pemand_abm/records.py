@@ -20,9 +20,11 @@ from pemand_abm.dialogue import Model
 from pemand_abm.domains import TRIPS
 from pemand_abm.errors import BudgetExhausted
 from pemand_abm.export import write_demand
+from pemand_abm.levers import start_minute
 from pemand_abm.people import Decision
 from pemand_abm.prompting import prompts_sha256
 from pemand_abm.region import inputs_sha256
+from pemand_abm.scenario import files_of
 from pemand_abm.study import RELOCATION_YEAR, TRAVEL_DAY, Study
 from pemand_abm.surrogate import PURPOSES, group_quarters_trips
 from pemand_abm.synthesis import fit_summary
@@ -31,9 +33,9 @@ from pemand_abm.terms import LAND_USE
 from pemand_abm.validation import trip_rates
 from pemand_abm.world import TRAVEL_MINUTE, Heard, History, Settled
 
-# Only zone ids that an OMX lookup cannot hold have the first two, only runs with plans the third;
-# old ones would mislead (`matrices`).
-SIDECARS = ("trips_zones.csv", "moves_zones.csv", "plans.parquet")
+# Only zone ids that an OMX lookup cannot hold have the first two, only runs with plans the third,
+# only levers that change somebody's facts the fourth; old ones would mislead (`matrices`).
+SIDECARS = ("trips_zones.csv", "moves_zones.csv", "plans.parquet", "levers.parquet")
 NOT_ADMITTED = (
     "No evaluation card covers this model and these prompts, so the negotiations are shown to be "
     "read and stay out of the zone totals: every total is the survey surrogate's."
@@ -245,6 +247,8 @@ def write_run(study: Study, history: History, out: Path, manifest: dict) -> dict
     write_csv(rates, out / "trip_rates.csv")
     if any(s.agreement for s in history.settled):
         write_parquet(plans_table(history, events), out / "plans.parquet")
+    if len(study.policy.changes):
+        write_parquet(study.policy.changes, out / "levers.parquet")
     zone_of = _taken(events).to_dict()
     talks = [_record(study, heard) for heard in history.heard if heard.decision]
     talks += [_plan_record(plan, zone_of) for plan in history.settled if plan.agreement]
@@ -260,8 +264,9 @@ def write_run(study: Study, history: History, out: Path, manifest: dict) -> dict
         },
         "notes": [
             *_whose_totals(study, history),
+            *_asleep(study),
             *_fewer(study, history),
-            *_shortfall(groups),
+            *_shortfall(groups, bool(study.policy.levers)),
             *notes,
             *manifest["notes"],
         ],
@@ -308,11 +313,24 @@ def _fewer(study: Study, history: History) -> list[str]:
     ]
 
 
-def _shortfall(groups: pd.DataFrame) -> list[str]:
+def _asleep(study: Study) -> list[str]:
+    """Name the levers of the scenario that do not act yet on the run's travel day."""
+    levers, year = study.scenario.levers, study.region.recipe.base_year
+    late = [e for e in levers.entries() if start_minute(e.start, year) > TRAVEL_MINUTE]
+    said = "levers.{}: starts {}, after the travel day of this run; it changes nothing"
+    return [said.format(e.name, e.start) for e in late]
+
+
+def _shortfall(groups: pd.DataFrame, levers: bool) -> list[str]:
     """Say when the housing market could not complete the moves that the census rates ask for."""
     wanted, done = int(groups["wanted"].sum()), int(groups["completed"].sum())
     if (groups["difference"] == 0).all():
         return []
+    if levers:
+        return [
+            f"Moves: {done:,} were completed under the levers; without them, it is to be "
+            f"{wanted:,}, the census rates' number. moves_calibration.csv has them by group."
+        ]
     return [
         f"Moves: {done:,} were completed of {wanted:,} that the census rates ask for; "
         "moves_calibration.csv has them by group. Too few dwellings are vacant, or none where "
@@ -361,13 +379,20 @@ def manifest_of(study: Study, history: History, model: Model, settings_file: Pat
         "model": dict(model.identity),
         "admitted": False,
         "prompts_sha256": prompts_sha256(),
-        "settings": scenario.model_dump(mode="json", exclude={"region", "rates", "base_url"}),
+        "settings": scenario.model_dump(
+            mode="json", exclude={"region", "rates", "base_url", "levers"}
+        )
+        | ({"levers": given} if (given := scenario.levers.given()) else {}),
+        **({"levers": list(study.policy.levers)} if study.policy.levers else {}),
         "negotiations": {kind: kinds.count(kind) for kind in sorted(set(kinds))},
         "outcomes": pd.Series(ends, dtype="str").value_counts().sort_index().to_dict(),
         "notes": list(getattr(model, "notes", ())),
         "talk_calls": sum(h.calls for h in history.heard) + sum(s.calls for s in history.settled),
         "inputs": {
-            "scenario": sha256(settings_file),
+            **{
+                "scenario" if k == 0 else f"base {file.name}": sha256(file)
+                for k, file in enumerate(files_of(settings_file))
+            },
             **{f"rates/{file.name}": sha256(file) for file in sorted(scenario.rates.glob("*.csv"))},
             **{
                 f"region/{name}": digest

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -21,12 +21,14 @@ from pemand_abm.domains import RELOCATION, TRIPS, Domain
 from pemand_abm.errors import TableError
 from pemand_abm.facts import households_of, read_map
 from pemand_abm.housing import HousingSettings, vacancies
+from pemand_abm.levers import Policy, covered, enact
 from pemand_abm.persona import PersonaSettings
 from pemand_abm.plans import Plan, Stake, read_plan
 from pemand_abm.protocols.mind import MindSettings
 from pemand_abm.protocols.pemand import CRITERIA, PemandSettings
 from pemand_abm.region import Region, read_region
 from pemand_abm.relocation import Relocation, calibrate, schedule
+from pemand_abm.responses import read_responses
 from pemand_abm.sample import draw_sample
 from pemand_abm.scenario import Scenario
 from pemand_abm.surrogate import (
@@ -62,6 +64,7 @@ class Study:
     samples: dict[str, pd.DataFrame]
     talks: list[tuple[int, Talk | PlanTalk]]
     terms: Terms | None
+    policy: Policy
 
     @property
     def most_calls(self) -> int:
@@ -115,12 +118,27 @@ def prepare(scenario: Scenario, say: Callable[[str], None]) -> Study:
             "relocation",
         ),
     }
-    talks = _talks(samples["trips"], TRIPS, TRAVEL_DAY, scenario, population, rates)
-    moving = _talks(samples["relocation"], RELOCATION, RELOCATION_YEAR, scenario, population, rates)
+    # Moves were calibrated and the sample was drawn without levers, so that scenarios share both;
+    # what follows is the region with them.
+    policy = _policy(scenario, region, population, demand)
+    if policy.levers:
+        say(f"Letting the levers act: {len(policy.changed):,} households learn of them")
+        population = replace(population, households=policy.households, persons=policy.persons)
+        expected = policy.expected(expected_trips(population.households, rates), rates)
+        trips = draw_trips(population.households, rates, scenario.seed, TRAVEL_DAY)
+        trips = policy.answered(trips, TRAVEL_DAY)
+        region = replace(region, zones=policy.zones)
+        homes = _homes(region, population.households, scenario)  # a charge moves nobody's home away
+        region = replace(region, skims=dict(policy.skims))
+        check_demand(trips, region.zones, region.skims, demand)
+    talks = _talks(samples["trips"], TRIPS, TRAVEL_DAY, scenario, population, rates, policy)
+    moving = _talks(
+        samples["relocation"], RELOCATION, RELOCATION_YEAR, scenario, population, rates, policy
+    )
     minutes = relocation.households["minute"]
     scheduled: list[tuple[int, Talk | PlanTalk]] = [(TRAVEL_MINUTE, talk) for talk in talks]
     scheduled += [(int(minutes[talk.household.id]), talk) for talk in moving]
-    scheduled += _shared_trips(scenario, population)
+    scheduled += _shared_trips(scenario, population, policy)
     return Study(
         scenario=scenario,
         region=region,
@@ -133,8 +151,20 @@ def prepare(scenario: Scenario, say: Callable[[str], None]) -> Study:
         homes=homes,
         samples=samples,
         talks=scheduled,
-        terms=_terms(scenario, region, population, relocation, homes, demand),
+        terms=_terms(scenario, region, population, relocation, homes, demand, policy),
+        policy=policy,
     )
+
+
+def _policy(
+    scenario: Scenario, region: Region, population: Population, demand: DemandSettings
+) -> Policy:
+    """Return what the levers change that act on the travel day."""
+    covered(scenario.levers, region.zones)  # Faults of levers that start later are told now, too.
+    active = scenario.levers.active(TRAVEL_MINUTE, region.recipe.base_year)
+    some = next(scenario.levers.entries(), None)
+    responses = read_responses(scenario.rates) if some else None
+    return enact(active, region, population, demand, responses, scenario.seed)
 
 
 def _homes(region: Region, households: pd.DataFrame, scenario: Scenario) -> Homes:
@@ -167,6 +197,7 @@ def _talks(
     scenario: Scenario,
     population: Population,
     rates: Rates,
+    policy: Policy,
 ) -> list[Talk]:
     given = scenario.talks
     pemand = PemandSettings(
@@ -193,7 +224,7 @@ def _talks(
     )
     return [
         Talk(household, asked, event, scenario.seed, rates.anchors, pemand, persona)
-        for household in known
+        for household in policy.tell(known)
     ]
 
 
@@ -217,6 +248,7 @@ def _terms(
     relocation: Relocation,
     homes: Homes,
     demand: DemandSettings,
+    policy: Policy,
 ) -> Terms | None:
     """Return the sampled movers who settle their terms; None where nobody is asked to."""
     moves = relocation.households["moves"]
@@ -224,7 +256,7 @@ def _terms(
     sample = _several(movers, population, scenario, scenario.negotiate.terms, "terms")
     if not len(sample):
         return None
-    talks = _plan_talks(sample, read_plan("move"), TERMS, scenario, population)
+    talks = _plan_talks(sample, read_plan("move"), TERMS, scenario, population, policy)
     own = population.households.loc[list(talks)]
     at = dict(
         zip(own.index, region.zones.index.get_indexer(own["home_zone_id"]).tolist(), strict=True)
@@ -238,12 +270,15 @@ def _terms(
     )
 
 
-def _shared_trips(scenario: Scenario, population: Population) -> list[tuple[int, PlanTalk]]:
+def _shared_trips(
+    scenario: Scenario, population: Population, policy: Policy
+) -> list[tuple[int, PlanTalk]]:
     """Return the sampled households that plan a journey, each on a day of the year of its own."""
     sample = _several(
         population.households, population, scenario, scenario.negotiate.shared_trip, "shared_trip"
     )
-    talks = _plan_talks(sample, read_plan("shared_trip"), SHARED_TRIP, scenario, population)
+    plan = read_plan("shared_trip")
+    talks = _plan_talks(sample, plan, SHARED_TRIP, scenario, population, policy)
     minutes = schedule(sample, scenario.seed, SHARED_TRIP, scenario.days)["minute"]
     return [(int(minutes[key]), talk) for key, talk in talks.items()]
 
@@ -260,7 +295,12 @@ def _several(
 
 
 def _plan_talks(
-    sample: pd.Index, plan: Plan, event: str, scenario: Scenario, population: Population
+    sample: pd.Index,
+    plan: Plan,
+    event: str,
+    scenario: Scenario,
+    population: Population,
+    policy: Policy,
 ) -> dict[int, PlanTalk]:
     known = households_of(
         population.households,
@@ -277,7 +317,7 @@ def _plan_talks(
         int(home.id): PlanTalk(
             home, plan, event, scenario.seed, settings, persona, wishes[home.id], asked
         )
-        for home in known
+        for home in policy.tell(known)
     }
 
 

@@ -298,6 +298,13 @@ def expected_trips(households: pd.DataFrame, rates: Rates) -> pd.DataFrame:
     return pd.DataFrame({"mean": mean[cell], "sd": sd[cell]}, index=households.index)
 
 
+def purpose_shares(households: pd.DataFrame, rates: Rates) -> pd.DataFrame:
+    """Return the share of each purpose in a household's trips (households x PURPOSES)."""
+    _, kind = _places(households)
+    shares = rates.purposes[list(PURPOSES)].to_numpy(float)[kind]
+    return pd.DataFrame(shares, index=households.index, columns=list(PURPOSES))
+
+
 def draw_trips(households: pd.DataFrame, rates: Rates, seed: int, event: str) -> pd.DataFrame:
     """Draw each household's trips of the day and their purposes.
 
