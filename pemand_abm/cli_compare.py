@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from pemand_abm.cli_options import FILE, FOLDER, say
+from pemand_abm.cli_options import FOLDER, say
 
-RESPONSES = Path("synthpop/rates/responses.csv")
+RATES = Path("synthpop/rates")
 
 
 @click.command()
@@ -16,9 +16,10 @@ RESPONSES = Path("synthpop/rates/responses.csv")
 @click.argument("policies", metavar="POLICY...", type=FOLDER, nargs=-1, required=True)
 @click.option("--out", type=FOLDER, help="Where to write; outputs/compare_BASE_POLICY by default.")
 @click.option(
-    "--responses",
-    type=FILE,
-    help="Published elasticities (CSV); synthpop/rates/responses.csv by default, where it is there.",
+    "--rates",
+    type=FOLDER,
+    help="The folder with responses.csv, published elasticities; synthpop/rates by default, where "
+    "it is there.",
 )
 @click.option(
     "--seeds",
@@ -29,7 +30,7 @@ def compare(
     base: Path,
     policies: tuple[Path, ...],
     out: Path | None,
-    responses: Path | None,
+    rates: Path | None,
     seeds: bool,
 ) -> None:
     """Compare the run in BASE with the run in each POLICY, on the same households.
@@ -37,17 +38,17 @@ def compare(
     Writes tables, a map, matrices and a page of differences, and prints the region's.
     """
     if seeds:
-        if responses:
-            raise click.UsageError("--responses: of no use beside --seeds; leave it out")
+        if rates:
+            raise click.UsageError("--rates: of no use beside --seeds; leave it out")
         _spread([base, *policies], out)
     else:
-        _compare(base, policies, out, responses)
+        _compare(base, policies, out, rates)
 
 
 def _compare(
-    base: Path, policies: tuple[Path, ...], out: Path | None, responses: Path | None
+    base: Path, policies: tuple[Path, ...], out: Path | None, rates: Path | None
 ) -> None:
-    from pemand_abm import comparison
+    from pemand_abm import comparison, responses
     from pemand_abm.comparison_page import summary_text, write_page
     from pemand_abm.study import check_writable
     from pemand_abm.tables import staging, write_csv
@@ -59,8 +60,8 @@ def _compare(
     places = [_place(out, first, name, len(names) > 1) for name in names]
     for place in places:
         check_writable(place)
-    given = responses or (RESPONSES if RESPONSES.exists() else None)
-    published = comparison.read_responses(given) if given else None
+    given = rates or (RATES if (RATES / responses.FILE).exists() else None)
+    published = responses.read_responses(given) if given else None
     found = []
     for policy, place in zip(policies, places, strict=True):
         say(f"Comparing {policy} with {base}")

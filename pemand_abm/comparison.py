@@ -23,6 +23,8 @@ from pemand_abm.groups import GROUPINGS, household_groups
 from pemand_abm.ids import some
 from pemand_abm.matrices import read_skims, write_matrices
 from pemand_abm.report import Run, read_run
+from pemand_abm.responses import SIZES, VEHICLES, purposes_of
+from pemand_abm.sample import household_types
 from pemand_abm.surrogate import PURPOSES
 from pemand_abm.tables import write_csv, write_text
 
@@ -41,7 +43,7 @@ SIDECARS = ("trips_difference_zones.csv", "moves_difference_zones.csv", "elastic
 class Comparison:
     """Two runs and what differs.
 
-    `groups` and `districts`: rows of `COLUMNS` by grouping (or district), group and measure.
+    `households`: those of either run, as they are in the base where they live in both. `groups` and `districts`: rows of `COLUMNS` by grouping (or district), group and measure.
     `zones`: a row a zone (docs/files.md). `changes`: how many households do more, fewer or as
     many. `elasticities`: a row a measure and group, empty without exactly one lever of numbers.
     `trips`, `moves`: differences of the matrices by core, in the order of `zones`.
@@ -49,6 +51,7 @@ class Comparison:
 
     base: Run
     policy: Run
+    households: pd.DataFrame
     groups: pd.DataFrame
     districts: pd.DataFrame
     zones: pd.DataFrame
@@ -84,7 +87,7 @@ def compare(base: Path, policy: Path, responses: pd.DataFrame | None = None) -> 
     base, policy : Path
         Folders that `pemand run` wrote.
     responses : DataFrame, optional
-        Published elasticities (`read_responses`).
+        Published elasticities (`responses.read_responses`).
 
     Raises
     ------
@@ -94,30 +97,27 @@ def compare(base: Path, policy: Path, responses: pd.DataFrame | None = None) -> 
     """
     one, other = read_run(base), read_run(policy)
     check_comparable(one, other)
-    before, after = _outcomes(one), _outcomes(other)
-    groups = household_groups(one.households, one.persons)
-    everybody = pd.Series(ALL, one.households.index)
+    homes, members = _everybody(one, other)
+    before, after = (_outcomes(run, homes.index) for run in (one, other))
+    kinds = household_groups(homes, members)
+    groups = pd.concat([pd.Series(ALL, homes.index, name=ALL), kinds], axis=1)
     by_group = pd.concat(
-        [
-            paired(before, after, labels).assign(grouping=name)
-            for name, labels in (
-                (ALL, everybody),
-                *((g, groups[g]) for g in GROUPINGS if g in groups),
-            )
-        ]
-    )
+        [paired(before, after, groups[g]).assign(grouping=g) for g in groups], sort=False
+    ).reset_index()
     moved = _changed_levers(one.manifest, other.manifest)
-    home = _home(one)
+    home = _home(homes, one.zones.index)
     district = home.map(one.zones["district"])
+    known = _published(responses, moved, before, homes, groups)
     return Comparison(
         base=one,
         policy=other,
-        groups=_in_order(by_group.reset_index(), "grouping"),
+        households=homes,
+        groups=_in_order(by_group, "grouping"),
         districts=_in_order(paired(before, after, district).reset_index(), "district"),
         zones=_zones(one, other, paired(before, after, home)),
-        changes=_changes(before, after, groups.assign(**{ALL: everybody})),
+        changes=_changes(before, after, groups),
         levers=moved,
-        elasticities=_elasticities(by_group.reset_index(), moved, responses),
+        elasticities=_elasticities(by_group, moved, known),
         trips=_matrices(one, other, "trips.omx"),
         moves=_matrices(one, other, "moves.omx"),
         settings=_settings(one.manifest, other.manifest),
@@ -145,22 +145,15 @@ def check_comparable(base: Run, policy: Run) -> None:
         a, b = base.manifest.get(key), policy.manifest.get(key)
         if a != b:
             problems.append(f"{key}: {a} and {b}; {mend}")
-    for what, a, b in (
-        ("zones", base.zones.index, policy.zones.index),
-        ("households", base.households.index, policy.households.index),
-    ):
+    ids = [("zones", base.zones.index, policy.zones.index)]
+    # Over years households form and dissolve, and not the same ones under every policy.
+    if not any(_years(run) > 1 for run in (base, policy)):
+        ids.append(("households", base.households.index, policy.households.index))
+    for what, a, b in ids:
         differ = a.astype(str).symmetric_difference(b.astype(str))
         if len(differ):
             problems.append(f"{what}: {len(differ)} are in one run only, first {some(differ)}")
-    if not problems and {"seed_id"} <= {*base.households} & {*policy.households}:
-        copies = base.households["seed_id"].astype(str)
-        other = policy.households["seed_id"].astype(str).reindex(copies.index)
-        if (copies != other).any():
-            first = some(copies.index[copies != other])
-            problems.append(
-                f"seed_id: {int((copies != other).sum())} households are others in the two runs, "
-                f"first household_id {first}; the regions' files differ"
-            )
+    problems += [] if problems else _others(base.households, policy.households)
     days = [set(_trip_days(run)["event"]) for run in (base, policy)]
     if days[0] != days[1]:
         problems.append(
@@ -173,25 +166,55 @@ def check_comparable(base: Run, policy: Run) -> None:
         )
 
 
+def _years(run: Run) -> int:
+    return int((run.manifest.get("settings") or {}).get("years") or 1)
+
+
+def _others(base: pd.DataFrame, policy: pd.DataFrame) -> list[str]:
+    """Return a problem where one id stands for different households of the seed."""
+    if "seed_id" not in base or "seed_id" not in policy:
+        return []
+    both = base.index.intersection(policy.index)
+    differ = both[(base["seed_id"].astype(str)[both] != policy["seed_id"].astype(str)[both])]
+    if not len(differ):
+        return []
+    return [
+        f"seed_id: {len(differ)} households are others in the two runs, first household_id "
+        f"{some(differ)}; the regions' files differ"
+    ]
+
+
+def _everybody(base: Run, policy: Run) -> tuple[pd.DataFrame, pd.DataFrame | None]:
+    """Return households and persons of either run, as they are in the base where in both."""
+    new = policy.households.index.difference(base.households.index)
+    homes = pd.concat([base.households, policy.households.loc[new]])
+    if base.persons is None or policy.persons is None:
+        return homes, base.persons
+    arrived = policy.persons[policy.persons["household_id"].isin(new)]
+    return homes, pd.concat([base.persons, arrived])
+
+
 def _trip_days(run: Run) -> pd.DataFrame:
     return run.decisions[run.decisions["kind"] == "trips"]
 
 
-def _outcomes(run: Run) -> pd.DataFrame:
-    """Return each household's trips of an average weekday, by purpose too, and completed moves."""
+def _outcomes(run: Run, households: pd.Index) -> pd.DataFrame:
+    """Return each household's trips of an average weekday, by purpose too, and completed moves.
+
+    A household that the run does not have makes none.
+    """
     days = _trip_days(run)
     columns = ["value", *(p for p in PURPOSES if p in days)]
     trips = days.groupby("household_id")[columns].sum() / max(days["event"].nunique(), 1)
     moved = run.events.loc[run.events["kind"] == "moved", "household_id"].value_counts()
     table = trips.rename(columns={"value": "trips"}).assign(moves=moved)
-    return table.reindex(run.households.index).fillna(0.0).astype("float64")
+    return table.reindex(households).fillna(0.0).astype("float64")
 
 
-def _home(run: Run) -> pd.Series:
+def _home(homes: pd.DataFrame, zones: pd.Index) -> pd.Series:
     """Return the zone where each household lives on the travel day."""
-    homes = run.households
     column = "home_zone_id_before" if "home_zone_id_before" in homes else "home_zone_id"
-    return homes[column].astype(run.zones.index.dtype).rename("zone_id")
+    return homes[column].astype(zones.dtype).rename("zone_id")
 
 
 # --- differences ----------------------------------------------------------------------------------
@@ -325,7 +348,7 @@ def _changes(before: pd.DataFrame, after: pd.DataFrame, groups: pd.DataFrame) ->
         }
     ).astype("int64")
     found = []
-    for name in [ALL, *(g for g in GROUPINGS if g in groups)]:
+    for name in groups:
         sums = kinds.groupby(groups[name], observed=True).sum()
         sums.insert(0, "households", groups[name].value_counts().reindex(sums.index))
         found.append(sums.rename_axis("group").reset_index().astype({"group": "str"}))
@@ -352,11 +375,12 @@ def _settings(base: Mapping[str, Any], policy: Mapping[str, Any]) -> list[tuple[
     """Return what was run otherwise: name, in the base, in the policy."""
     kept = ("settings", "inputs", "model", "prompts_sha256", "versions", "admitted")
     one, other = (dict(_flat({k: m.get(k) for k in kept})) for m in (base, policy))
-    skipped = ("settings.title", "settings.seed", "inputs.scenario")
+    # What the scenario's own file holds is told key by key.
+    skipped = ("settings.title", "settings.seed", "inputs.scenario", "inputs.base ")
     return [
         (name.removeprefix("settings."), _said(one.get(name)), _said(other.get(name)))
         for name in dict.fromkeys([*one, *other])
-        if one.get(name) != other.get(name) and name not in skipped
+        if one.get(name) != other.get(name) and not name.startswith(skipped)
     ]
 
 
@@ -375,162 +399,180 @@ def _said(value: Any) -> str:
 
 
 def levers_of(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the levers that a run's manifest names, each with its `name`."""
+    """Return the levers that a run's manifest tells of, each with its name in `lever`."""
     held = manifest.get("levers") or []
-    if isinstance(held, Mapping):
-        held = [{"name": k, **(v if isinstance(v, Mapping) else {"to": v})} for k, v in held.items()]
-    return [dict(lever) for lever in held if isinstance(lever, Mapping) and "name" in lever]
+    return [dict(lever) for lever in held if isinstance(lever, Mapping) and lever.get("lever")]
+
+
+# What a lever's entry in run.yaml tells of its effects, not of its setting.
+EFFECTS = ("facts", "households", "response")
 
 
 def _changed_levers(base: Mapping[str, Any], policy: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the levers whose values differ between the runs, `from` the base's value."""
-    held = {str(lever["name"]): lever for lever in levers_of(base)}
-    set_ = {str(lever["name"]): lever for lever in levers_of(policy)}
-    changed = []
-    for name in dict.fromkeys([*set_, *held]):
-        lever = dict(set_.get(name) or held[name])
-        start, end = lever.get("from"), lever.get("to")
-        if name in held:
-            start = held[name].get("to")
-            end = set_[name].get("to") if name in set_ else held[name].get("from")
-        if start != end:
-            changed.append(lever | {"name": name, "from": start, "to": end})
-    return changed
+    """Return the entries of levers that only one of the runs has; `run` says which."""
+    one, other = (levers_of(manifest) for manifest in (base, policy))
+
+    def told(lever: Mapping[str, Any]) -> dict[str, Any]:
+        return {k: v for k, v in lever.items() if k not in EFFECTS}
+
+    return [
+        lever | {"run": name}
+        for name, own, others in (("base", one, other), ("policy", other, one))
+        for lever in own
+        if told(lever) not in [told(o) for o in others]
+    ]
+
+
+def setting_words(lever: Mapping[str, Any]) -> str:
+    """Return what a lever is set to, in one line.
+
+    >>> setting_words({"lever": "fuel_price", "percent": 50.0, "response": "x", "run": "policy"})
+    'percent 50'
+    """
+    kept = {k: v for k, v in lever.items() if k not in (*EFFECTS, "lever", "run") and v not in (None, "", [], {})}
+    return ", ".join(
+        f"{k.replace('_', ' ')} {f'{v:g}' if isinstance(v, float) else v}" for k, v in kept.items()
+    )
 
 
 # --- elasticities ---------------------------------------------------------------------------------
 
 
-def read_responses(path: Path) -> pd.DataFrame:
-    """Read published elasticities: `lever`, `purpose`, `household_type`, `low`, `high`, `source`.
+def elasticity(ratio: float, change: float, form: str) -> float:
+    """Return the elasticity of what changes by *ratio* when a lever changes by *change*.
 
-    Raises
-    ------
-    TableError
-        A file that cannot be read, columns that lack, bounds that are no numbers.
+    ``elasticity``: ln(ratio) / ln(1 + change). ``arc``: the relative change for the whole change of
+    the lever, (ratio - 1) / abs(change).
+
+    >>> round(elasticity(0.95, 0.5, "elasticity"), 4), round(elasticity(1.02, -1.0, "arc"), 4)
+    (-0.1265, 0.02)
     """
-    try:
-        table = pd.read_csv(path, dtype={c: "str" for c in ("lever", "purpose", "household_type")})
-    except (OSError, ValueError) as fault:
-        raise TableError(f"{path}: cannot be read as CSV ({fault})") from fault
-    lacking = [
-        c for c in ("lever", "purpose", "household_type", "low", "high", "source") if c not in table
-    ]
-    if lacking:
-        raise TableError(f"{path}: lacks the columns {', '.join(lacking)}")
-    problems = []
-    for column in ("low", "high"):
-        values = pd.to_numeric(table[column], errors="coerce")
-        bad = values.isna()
-        if bad.any():
-            lines = ", ".join(str(i + 2) for i in np.flatnonzero(bad)[:3])
-            problems.append(f"{column}: {int(bad.sum())} are not numbers, first in line {lines}")
-        table[column] = values
-    if problems:
-        raise TableError(listed(problems, str(path)))
-    return table.fillna({"purpose": ALL, "household_type": ALL, "source": ""})
-
-
-def elasticity(ratio: float, start: float, end: float) -> tuple[float, str]:
-    """Return the elasticity of what changes by *ratio* when a lever goes from *start* to *end*.
-
-    ``log``: ln(ratio) / ln(end / start). ``arc``, where an end is 0: the changes over their
-    midpoints.
-
-    >>> round(elasticity(0.95, 1.0, 1.5)[0], 4)
-    -0.1265
-    >>> round(elasticity(1.2, 2.0, 0.0)[0], 4), elasticity(1.2, 2.0, 0.0)[1]
-    (-0.0909, 'arc')
-    """
-    if start > 0 and end > 0:
-        return float(np.log(ratio) / np.log(end / start)) if ratio > 0 else np.nan, "log"
-    change = (end - start) / ((end + start) / 2)
-    return float((ratio - 1) / ((ratio + 1) / 2) / change), "arc"
+    if form == "arc":
+        return (ratio - 1) / abs(change)
+    return float(np.log(ratio) / np.log1p(change)) if ratio > 0 else float("nan")
 
 
 def _numeric(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and np.isfinite(value)
 
 
-def _elasticities(
-    rows: pd.DataFrame, levers: Sequence[Mapping[str, Any]], responses: pd.DataFrame | None
-) -> pd.DataFrame:
-    """Return elasticities of trips and moves, with the published range where one is known.
+def single_lever(levers: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """Return the one lever of which elasticities can be told: in percent, for everybody.
 
-    Only one changed lever has any: of several nothing says which made the change.
+    Of several levers nothing says which made the change.
     """
-    columns = [
-        "lever", "grouping", "group", "measure", "from", "to", "unit", "form", "households",
-        "elasticity", "low", "high",
-        "published_low", "published_high", "source", "flag",
-    ]  # fmt: skip
-    usable = [
-        lever
-        for lever in levers
-        if _numeric(lever["from"])
-        and _numeric(lever["to"])
-        and min(lever["from"], lever["to"]) >= 0
-        and lever["from"] != lever["to"]
-    ]
-    if len(usable) != 1 or len(levers) != 1:
-        return pd.DataFrame(columns=columns)
-    lever = usable[0]
-    start, end = float(lever["from"]), float(lever["to"])
-    found = []
-    for row in rows[rows["percent"].notna() & (rows["households"] >= LEAST)].to_dict("records"):
-        value, form = elasticity(1 + row["percent"] / 100, start, end)
-        ends = [
-            elasticity(1 + row[c] / 100, start, end)[0] for c in ("percent_low", "percent_high")
-        ]
-        known = _published(responses, lever["name"], row)
-        found.append(
-            {
-                "lever": lever["name"],
-                **{k: str(row[k]) for k in ("grouping", "group", "measure")},
-                "from": start,
-                "to": end,
-                "unit": lever.get("unit", ""),
-                "form": form,
-                "households": row["households"],
-                "elasticity": value,
-                "low": min(ends),
-                "high": max(ends),
-                **known,
-                "flag": _flag(value, known),
-            }
-        )
-    return pd.DataFrame(found, columns=columns)
+    if len(levers) != 1:
+        return None
+    (lever,) = levers
+    narrow = [k for k in ("area", "values", "start") if lever.get(k)]
+    whole = _numeric(lever.get("percent")) and lever["percent"] != 0 and not narrow
+    return lever if whole and lever["run"] == "policy" else None
+
+
+def _rows_of(responses: pd.DataFrame | None, lever: Mapping[str, Any] | None) -> pd.DataFrame:
+    if responses is None or lever is None:
+        return pd.DataFrame()
+    return responses[responses["lever"] == (lever.get("response") or lever["lever"])]
 
 
 def _published(
-    responses: pd.DataFrame | None, lever: str, row: Mapping[str, Any]
-) -> dict[str, Any]:
-    nothing = {"published_low": np.nan, "published_high": np.nan, "source": ""}
-    if responses is None:
-        return nothing
-    kinds = {str(row["group"])} | ({ALL, ""} if row["grouping"] == ALL else set())
-    purposes = {str(row["measure"])} | ({ALL, ""} if row["measure"] == "trips" else set())
-    held = responses[
-        (responses["lever"] == lever)
-        & responses["purpose"].isin(purposes)
-        & responses["household_type"].isin(kinds)
-    ]
-    if held.empty:
-        return nothing
-    return {
-        "published_low": float(held["low"].min()),
-        "published_high": float(held["high"].max()),
-        "source": "; ".join(dict.fromkeys(held["source"].astype(str))),
-    }
+    responses: pd.DataFrame | None,
+    levers: Sequence[Mapping[str, Any]],
+    base: pd.DataFrame,
+    households: pd.DataFrame,
+    groups: pd.DataFrame,
+) -> pd.DataFrame:
+    """Return the published response by grouping, group and measure of trips.
+
+    Published figures are by purpose and household type. A group's is their mean, weighted by the
+    base's trips of its households; what the table does not name counts as 0.
+    Columns `published`, `low`, `high`, `form`, `source`; empty where the table has no such lever.
+    """
+    rows = _rows_of(responses, single_lever(levers))
+    if rows.empty:
+        return pd.DataFrame()
+    known = [p for p in PURPOSES if p in base]
+    parts = []
+    for name in ("elasticity", "low", "high"):
+        each = pd.DataFrame(0.0, index=base.index, columns=known)
+        for row in rows.to_dict("records"):
+            columns = [p for p in purposes_of(row["purpose"]) if p in known]
+            each.loc[_is_type(households, row["household_type"]), columns] = row[name]
+        weighed = each * base[known]
+        parts.append(weighed.assign(trips=weighed.sum(axis=1)))
+    totals = base[known].assign(trips=base[known].sum(axis=1))
+    found = []
+    for grouping in groups:
+        labels = groups[grouping]
+        over = totals.groupby(labels, observed=True).sum()
+        means = {
+            name: (part.groupby(labels, observed=True).sum() / over.where(over > 0)).stack()
+            for name, part in zip(("published", "low", "high"), parts, strict=True)
+        }
+        table = pd.DataFrame(means).rename_axis(["group", "measure"]).reset_index()
+        found.append(table.assign(grouping=grouping))
+    forms, sources = (rows[c].drop_duplicates() for c in ("form", "source"))
+    return pd.concat(found).assign(form=forms.iloc[0], source="; ".join(sources))
 
 
-def _flag(value: float, known: Mapping[str, Any]) -> str:
-    low, high = known["published_low"], known["published_high"]
-    if np.isnan(low) or np.isnan(value):
-        return ""
-    if low <= value <= high:
-        return "within"
-    return "wrong sign" if (low > 0 > value) or (high < 0 < value) else "outside"
+def _is_type(households: pd.DataFrame, kind: str) -> np.ndarray:
+    if kind in VEHICLES:
+        return ((households["auto_ownership"] > 0) == (kind == VEHICLES[1])).to_numpy()
+    if kind in SIZES:
+        return (household_types(households) == kind).to_numpy()
+    return np.ones(len(households), dtype=bool)
+
+
+ELASTICITY_COLUMNS = (
+    "lever", "percent", "form", "grouping", "group", "measure", "households", "value", "low",
+    "high", "published", "published_low", "published_high", "flag", "source",
+)  # fmt: skip
+
+
+def _elasticities(
+    rows: pd.DataFrame, levers: Sequence[Mapping[str, Any]], known: pd.DataFrame
+) -> pd.DataFrame:
+    """Return elasticities of trips and moves, with the published range where one is known."""
+    lever = single_lever(levers)
+    if lever is None:
+        return pd.DataFrame(columns=list(ELASTICITY_COLUMNS))
+    change = float(lever["percent"]) / 100
+    form = "arc" if change <= -1 else "elasticity"
+    table = rows[rows["percent"].notna() & (rows["households"] >= LEAST)].copy()
+    if len(known):
+        form = str(known["form"].iloc[0])
+        names = {"low": "published_low", "high": "published_high"}
+        keys = ["grouping", "group", "measure"]
+        table = table.merge(known.drop(columns="form").rename(columns=names), on=keys, how="left")
+    else:
+        table = table.assign(published=np.nan, published_low=np.nan, published_high=np.nan)
+        table["source"] = ""
+
+    def told(column: str) -> pd.Series:
+        return table[column].map(lambda v: elasticity(1 + v / 100, change, form))
+
+    ends = pd.concat([told("percent_low"), told("percent_high")], axis=1)
+    table = table.assign(
+        lever=lever["lever"],
+        percent=float(lever["percent"]),
+        form=form,
+        value=told("percent"),
+        low=ends.min(axis=1, skipna=False),
+        high=ends.max(axis=1, skipna=False),
+    )
+    table["flag"] = _flags(table)
+    return table.fillna({"source": ""})[list(ELASTICITY_COLUMNS)].reset_index(drop=True)
+
+
+def _flags(table: pd.DataFrame) -> pd.Series:
+    """Return `within`, `outside` or `wrong sign`; nothing where no range is known."""
+    value, low, high = (table[c] for c in ("value", "published_low", "published_high"))
+    # Room for rounding: means of equal values differ in the last digit.
+    close = 1e-12
+    within = (value >= low - close) & (value <= high + close)
+    wrong = ((low > close) & (value < 0)) | ((high < -close) & (value > 0))
+    flags = np.select([within, wrong], ["within", "wrong sign"], "outside")
+    return pd.Series(flags, table.index).where(low.notna() & value.notna(), "")
 
 
 # --- talks ----------------------------------------------------------------------------------------
@@ -591,8 +633,7 @@ def manifest_of(found: Comparison) -> dict[str, Any]:
         "seed": base.manifest.get("seed"),
         "identical": found.identical,
         "levers": [
-            {k: v for k, v in lever.items() if isinstance(v, (str, int, float, bool))}
-            for lever in found.levers
+            {"run": v["run"], "lever": v["lever"], "set": setting_words(v)} for v in found.levers
         ],
         "changed": [{"name": n, "base": a, "policy": b} for n, a, b in found.settings],
         "totals": {

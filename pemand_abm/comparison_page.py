@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from pemand_abm import figures
-from pemand_abm.comparison import ALL, LEAST, Comparison
+from pemand_abm.comparison import ALL, LEAST, Comparison, setting_words
 from pemand_abm.figures import PURPOSE_WORDS
 from pemand_abm.groups import GROUPINGS
 from pemand_abm.pages import Table, number, page, zone_facts
@@ -66,6 +66,8 @@ def write_page(found: Comparison, out: Path) -> None:
         groups=[group_table(found, g) for g in GROUPINGS if g in set(found.groups["grouping"])],
         changes=changes_table(found),
         elasticities=elasticity_table(found),
+        sources=sources(found),
+        one_only=_in_one_run_only(found),
         talks=[[talk_of(r) for r in pair] for pair in found.talks[:MOST_TALKS]],
         talks_changed=len(found.talks),
         talks_held=_held_in_both(found),
@@ -91,6 +93,11 @@ def _held_in_both(found: Comparison) -> int:
         for run in (found.base, found.policy)
     ]
     return len(held[0] & held[1])
+
+
+def _in_one_run_only(found: Comparison) -> int:
+    base, policy = found.base.households.index, found.policy.households.index
+    return len(base.symmetric_difference(policy))
 
 
 def interval(row: pd.Series, digits: int = 0) -> str:
@@ -128,18 +135,21 @@ def headlines(found: Comparison) -> list[tuple[str, str]]:
 
 
 def levers_table(found: Comparison) -> Table | None:
-    """Return the levers that the policy sets otherwise."""
+    """Return the levers that one of the runs sets and the other does not."""
     if not found.levers:
         return None
     rows = [
-        [str(lever["name"]), _plain(lever["from"]), _plain(lever["to"]), str(lever.get("unit", ""))]
+        [
+            str(lever["lever"]).replace("_", " "),
+            setting_words(lever),
+            str(lever["run"]),
+            f"{lever.get('households') or 0:,}",
+            "; ".join(map(str, lever.get("facts") or [])) or "none",
+        ]
         for lever in found.levers
     ]
-    return Table(["Lever", "Base", "Policy", "Unit"], rows, "Levers", labels=4)
-
-
-def _plain(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else "not set" if value is None else str(value)
+    columns = ["Lever", "Set to", "In", "Households whose facts it changes", "Facts that it changes"]
+    return Table(columns, rows, "Levers", labels=3)
 
 
 MEASURE_WORDS = {"trips": "All trips", "moves": "Moves", **PURPOSE_WORDS}
@@ -269,40 +279,51 @@ def changes_table(found: Comparison) -> Table:
 def elasticity_table(found: Comparison) -> Table | None:
     """Return elasticities beside the published range; those outside it are flagged.
 
-    The region's, and of kinds of households those with a published range: the file has all.
+    Of kinds of households only of all trips: the file has every purpose.
     """
     table = found.elasticities
     if table.empty:
         return None
-    shown = table[(table["grouping"] == ALL) | table["published_low"].notna()]
+    shown = table[(table["grouping"] == ALL) | (table["measure"] == "trips")]
     rows, flagged = [], set()
     for r in shown.to_dict("records"):
         known = not pd.isna(r["published_low"])
         if r["flag"] in ("outside", "wrong sign"):
             flagged.add(len(rows))
-        ends = [r["low"], r["high"]]
+        region = r["grouping"] == ALL
         rows.append(
             [
-                "The region" if r["grouping"] == ALL else f"{GROUPINGS[r['grouping']]}: {r['group']}",
+                "The region" if region else f"{GROUPINGS[r['grouping']]}: {r['group']}",
                 MEASURE_WORDS.get(r["measure"], r["measure"]),
-                number(r["elasticity"], 3, sign=True),
-                " to ".join(number(v, 3, sign=True) for v in ends),
-                " to ".join(number(r[c], 2, sign=True) for c in ("published_low", "published_high"))
-                if known
-                else "none known",
-                str(r["source"]),
-                str(r["flag"]) if known else "",
+                number(r["value"], 4, sign=True),
+                _range(r["low"], r["high"]),
+                _range(r["published_low"], r["published_high"]) if known else "none known",
+                str(r["flag"]),
             ]
         )
     first = shown.iloc[0]
+    kind = (
+        "Relative change for the whole change of the lever"
+        if first["form"] == "arc"
+        else "Elasticities"
+    )
     return Table(
-        ["Households", "", "Elasticity", "95 % interval", "Published range", "Source", ""],
+        ["Households", "", "This run", "95 % interval", "Published range", ""],
         rows,
-        f"{'Arc' if first['form'] == 'arc' else 'Log'} elasticities with respect to "
-        f"{first['lever']}, from {first['from']:g} to {first['to']:g} {first['unit']}".strip(),
+        f"{kind}: {str(first['lever']).replace('_', ' ')} {first['percent']:+g} %",
         labels=2,
         flagged=frozenset(flagged),
     )
+
+
+def _range(low: float, high: float) -> str:
+    return " to ".join(number(v, 4, sign=True) for v in (low, high))
+
+
+def sources(found: Comparison) -> list[str]:
+    """Return where the published ranges come from, each once."""
+    told = found.elasticities["source"].astype(str).unique() if len(found.elasticities) else []
+    return list(dict.fromkeys(part for text in told for part in text.split("; ") if part))
 
 
 def summary_text(found: Sequence[Comparison]) -> str:
