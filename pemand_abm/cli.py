@@ -16,7 +16,7 @@ from rich.console import Console
 from pemand_abm import __version__
 from pemand_abm.cli_compare import compare
 from pemand_abm.cli_evaluate import evaluate
-from pemand_abm.cli_options import FILE, FOLDER, say
+from pemand_abm.cli_options import FILE, FOLDER, REMOTE, REMOTE_HELP, say
 from pemand_abm.cli_train import train
 from pemand_abm.errors import Stopped
 
@@ -197,6 +197,7 @@ def import_survey(survey_map: Path, data: Path | None, out: Path) -> None:
 @click.option(
     "--base-url", help="The server of an openai model, for example http://127.0.0.1:8000/v1."
 )
+@click.option("--remote", type=REMOTE, help=f"{REMOTE_HELP}; the scenario's by default.")
 @click.option("--seed", type=int, help="Seed of all draws; the scenario's by default.")
 @click.option(
     "--workers",
@@ -212,6 +213,7 @@ def run(
     out: Path | None,
     model: str | None,
     base_url: str | None,
+    remote: str | None,
     seed: int | None,
     workers: int | None,
     replay: bool,
@@ -230,7 +232,7 @@ def run(
     from pemand_abm.tables import staging
 
     started = time.monotonic()
-    given = {"model": model, "base_url": base_url, "seed": seed}
+    given = {"model": model, "base_url": base_url, "remote": remote, "seed": seed}
     settings = read_scenario(scenario).model_copy(
         update={k: v for k, v in given.items() if v is not None}
     )
@@ -241,6 +243,8 @@ def run(
         base_url=settings.base_url,
         workers=workers,
         exact=settings.exact,
+        # A replay asks nobody.
+        remote="allow" if replay else settings.remote,
     )
     with ExitStack() as stack:
         if hasattr(wanted, "close"):

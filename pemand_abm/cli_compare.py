@@ -45,9 +45,7 @@ def compare(
         _compare(base, policies, out, rates)
 
 
-def _compare(
-    base: Path, policies: tuple[Path, ...], out: Path | None, rates: Path | None
-) -> None:
+def _compare(base: Path, policies: tuple[Path, ...], out: Path | None, rates: Path | None) -> None:
     from pemand_abm import comparison, responses
     from pemand_abm.comparison_page import summary_text, write_page
     from pemand_abm.study import check_writable

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pemand_abm.cli_options import FILE, FOLDER, say
+from pemand_abm.cli_options import FILE, FOLDER, REMOTE, REMOTE_HELP, say
 from pemand_abm.errors import Stopped
 
 if TYPE_CHECKING:
     from pemand_abm.domains import Domain
     from pemand_abm.evaluation.methods import Setting
     from pemand_abm.evaluation.trial import Trial
+    from pemand_abm.models import Remote
     from pemand_abm.models.progress import Progress
     from pemand_abm.surveys import Survey
 
@@ -33,6 +34,9 @@ def model_options(command: Any) -> Any:
         click.option("--workers", type=click.IntRange(min=1), help="Replies made at once."),
         click.option("--adapter", help="A LoRA adapter's folder, or `none`; the shipped one else."),
         click.option("--base-url", help="The server of an openai model."),
+        click.option(
+            "--remote", type=REMOTE, default="refuse", show_default=True, help=f"{REMOTE_HELP}."
+        ),
         click.option(
             "--model",
             default="embedded",
@@ -114,6 +118,7 @@ class Asked:
     out: Path | None
     model: str
     base_url: str | None
+    remote: Remote
     workers: int | None
     adapter: str | None
     moderator: str
@@ -131,7 +136,15 @@ class Asked:
 
     def answering(self, out: Path) -> AbstractContextManager[Progress]:
         """Give the model behind a journal, with its progress shown."""
-        return answering(out, self.model, self.base_url, self.workers, self.journal, self.adapter)
+        return answering(
+            out,
+            self.model,
+            self.base_url,
+            self.workers,
+            self.journal,
+            self.adapter,
+            self.remote,
+        )
 
     def trial(self) -> Trial:
         """Read the survey and choose its households."""
@@ -168,6 +181,7 @@ def answering(
     workers: int | None,
     journal: Path | None,
     adapter: str | None = None,
+    remote: Remote = "refuse",
 ) -> Iterator[Progress]:
     """Give the model behind a journal, with its progress shown."""
     from pemand_abm.models import open_model
@@ -176,7 +190,9 @@ def answering(
 
     kept = journal or out / "journal.sqlite"
     with ExitStack() as stack:
-        wanted = open_model(model, base_url=base_url, workers=workers, adapter=adapter)
+        wanted = open_model(
+            model, base_url=base_url, workers=workers, adapter=adapter, remote=remote
+        )
         if hasattr(wanted, "close"):
             stack.callback(wanted.close)
         replies = Journal(wanted, kept)

@@ -21,6 +21,10 @@ FOLDER = Folder(path_type=Path, file_okay=False)
 FILE = click.Path(path_type=Path, dir_okay=False)
 
 
+REMOTE = click.Choice(["refuse", "allow"])
+REMOTE_HELP = "Whether households' data may go to a model on another machine (docs/privacy.md)"
+
+
 def say(text: str) -> None:
     """Tell the user what happens, on standard error."""
     click.echo(text, err=True)

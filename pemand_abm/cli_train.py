@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pemand_abm.cli_options import FILE, FOLDER, say
+from pemand_abm.cli_options import FILE, FOLDER, REMOTE, REMOTE_HELP, say
 
 if TYPE_CHECKING:
     from pemand_abm.dialogue import Model
+    from pemand_abm.models import Remote
 
 
 @click.group()
@@ -30,6 +31,7 @@ def train() -> None:
 )
 @click.option("--adapter", type=FOLDER, help="An adapter to begin with; a new one else.")
 @click.option("--base-url", help="The server of an openai model that makes the examples.")
+@click.option("--remote", type=REMOTE, default="refuse", show_default=True, help=f"{REMOTE_HELP}.")
 def sft(
     recipe: Path,
     out: Path | None,
@@ -37,6 +39,7 @@ def sft(
     minutes: float | None,
     adapter: Path | None,
     base_url: str | None,
+    remote: Remote,
 ) -> None:
     """Make examples of talks, and fit an adapter to them.
 
@@ -52,7 +55,9 @@ def sft(
     with ExitStack() as stack:
 
         def generator() -> Model:
-            return stack.enter_context(answering(out, wanted.generator, base_url, None, None))
+            return stack.enter_context(
+                answering(out, wanted.generator, base_url, None, None, remote=remote)
+            )
 
         tuned = fine_tune(wanted, out, steps, minutes, generator, say, adapter)
     known = tuned.losses["held_out_loss"].dropna()

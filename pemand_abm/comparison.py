@@ -19,7 +19,7 @@ import yaml
 from pemand_abm import transcript
 from pemand_abm.errors import PemandError, TableError, listed
 from pemand_abm.geopackage import write_zones
-from pemand_abm.groups import GROUPINGS, household_groups
+from pemand_abm.groups import household_groups
 from pemand_abm.ids import some
 from pemand_abm.matrices import read_skims, write_matrices
 from pemand_abm.report import Run, read_run
@@ -43,10 +43,12 @@ SIDECARS = ("trips_difference_zones.csv", "moves_difference_zones.csv", "elastic
 class Comparison:
     """Two runs and what differs.
 
-    `households`: those of either run, as they are in the base where they live in both. `groups` and `districts`: rows of `COLUMNS` by grouping (or district), group and measure.
-    `zones`: a row a zone (docs/files.md). `changes`: how many households do more, fewer or as
-    many. `elasticities`: a row a measure and group, empty without exactly one lever of numbers.
-    `trips`, `moves`: differences of the matrices by core, in the order of `zones`.
+    `households`: those of either run, as they are in the base where they live in both. `groups`
+    and `districts`: rows of `COLUMNS` by grouping (or district), group and measure. `zones`: a row
+    a zone (docs/files.md). `changes`: how many households do more, fewer or as many.
+    `elasticities`: a row a group and measure, empty without exactly one lever in percent. `trips`,
+    `moves`: differences of the matrices by core, in the order of `zones`. `settings`: name, in the
+    base, in the policy. `talks`: pairs that differ, those most different first.
     """
 
     base: Run
@@ -161,9 +163,7 @@ def check_comparable(base: Run, policy: Run) -> None:
             f"{', '.join(sorted(days[1])) or 'none'}"
         )
     if problems:
-        raise PemandError(
-            listed(problems, f"{base.folder} and {policy.folder} cannot be compared")
-        )
+        raise PemandError(listed(problems, f"{base.folder} and {policy.folder} cannot be compared"))
 
 
 def _years(run: Run) -> int:
@@ -292,7 +292,7 @@ def _in_order(table: pd.DataFrame, first: str) -> pd.DataFrame:
         keys = [first, "measure"]
     else:
         keys = [first, "group", "measure"]
-    return table.astype({k: "str" for k in keys})[[*keys, *COLUMNS]]
+    return table.astype(dict.fromkeys(keys, "str"))[[*keys, *COLUMNS]]
 
 
 def _zones(base: Run, policy: Run, rows: pd.DataFrame) -> pd.DataFrame:
@@ -429,7 +429,11 @@ def setting_words(lever: Mapping[str, Any]) -> str:
     >>> setting_words({"lever": "fuel_price", "percent": 50.0, "response": "x", "run": "policy"})
     'percent 50'
     """
-    kept = {k: v for k, v in lever.items() if k not in (*EFFECTS, "lever", "run") and v not in (None, "", [], {})}
+    kept = {
+        k: v
+        for k, v in lever.items()
+        if k not in (*EFFECTS, "lever", "run") and v not in (None, "", [], {})
+    }
     return ", ".join(
         f"{k.replace('_', ' ')} {f'{v:g}' if isinstance(v, float) else v}" for k, v in kept.items()
     )
@@ -583,9 +587,7 @@ def _changed_talks(
 ) -> list[tuple[transcript.Record, transcript.Record]]:
     """Return the talks held in both runs that differ, those whose values differ most first."""
     held = {(r["household_id"], r.get("event")): r for r in base}
-    pairs = [
-        (held[key], r) for r in policy if (key := (r["household_id"], r.get("event"))) in held
-    ]
+    pairs = [(held[key], r) for r in policy if (key := (r["household_id"], r.get("event"))) in held]
     return sorted((p for p in pairs if _told(p[0]) != _told(p[1])), key=_distance, reverse=True)
 
 
@@ -596,7 +598,10 @@ def _told(record: transcript.Record) -> tuple[Any, ...]:
 
 def _distance(pair: tuple[transcript.Record, transcript.Record]) -> tuple[float, int, int]:
     one, other = (r.get("value") for r in pair)
-    apart = abs(one - other) if _numeric(one) and _numeric(other) else float(one != other)
+    if isinstance(one, (int, float)) and isinstance(other, (int, float)):
+        apart = float(abs(one - other))
+    else:
+        apart = float(one != other)
     said = [[t.get("text") for t in r.get("turns", [])] for r in pair]
     changed = sum(a != b for a, b in zip(*said, strict=False)) + abs(len(said[0]) - len(said[1]))
     return apart, changed, len(transcript.speakers(pair[1]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -112,9 +111,7 @@ def percent(row: pd.Series, digits: int = 2) -> str:
     """Return a change in % with its interval, as a cell of two lines."""
     if pd.isna(row["percent"]):
         return "none"
-    ends = " to ".join(
-        number(row[c], digits, sign=True) for c in ("percent_low", "percent_high")
-    )
+    ends = " to ".join(number(row[c], digits, sign=True) for c in ("percent_low", "percent_high"))
     told = number(row["percent"], digits, sign=True)
     return told if pd.isna(row["percent_low"]) else f"{told}\n{ends}"
 
@@ -148,7 +145,13 @@ def levers_table(found: Comparison) -> Table | None:
         ]
         for lever in found.levers
     ]
-    columns = ["Lever", "Set to", "In", "Households whose facts it changes", "Facts that it changes"]
+    columns = [
+        "Lever",
+        "Set to",
+        "In",
+        "Households whose facts it changes",
+        "Facts that it changes",
+    ]
     return Table(columns, rows, "Levers", labels=3)
 
 
@@ -285,7 +288,8 @@ def elasticity_table(found: Comparison) -> Table | None:
     if table.empty:
         return None
     shown = table[(table["grouping"] == ALL) | (table["measure"] == "trips")]
-    rows, flagged = [], set()
+    rows: list[list[str]] = []
+    flagged: set[int] = set()
     for r in shown.to_dict("records"):
         known = not pd.isna(r["published_low"])
         if r["flag"] in ("outside", "wrong sign"):

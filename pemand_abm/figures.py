@@ -158,9 +158,7 @@ def zone_map(
     }
     look = looks[next(iter(looks))]
     line = {"color": "#8c959e" if diverging else "white", "width": 0.8}
-    outlines = zip(
-        _outlines(zones), zones.index, look["fillcolor"], look["text"], strict=False
-    )
+    outlines = zip(_outlines(zones), zones.index, look["fillcolor"], look["text"], strict=False)
     figure = go.Figure(
         [
             go.Scatter(

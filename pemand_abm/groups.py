@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pandas as pd
 
 from pemand_abm.anchors import AGE_BANDS, AGE_EDGES
@@ -87,7 +89,7 @@ def _fifths(households: pd.DataFrame) -> pd.Series | None:
         return None
     bounds = households["income"].quantile([0.2, 0.4, 0.6, 0.8]).drop_duplicates().tolist()
     order = [f"up to {bounds[0]:,.0f}"]
-    order += [f"{a:,.0f} to {b:,.0f}" for a, b in zip(bounds, bounds[1:], strict=False)]
+    order += [f"{a:,.0f} to {b:,.0f}" for a, b in pairwise(bounds)]
     order.append(f"over {bounds[-1]:,.0f}")
     place = pd.Series(pd.Index(bounds).searchsorted(households["income"]), households.index)
     return _ordered(place.map(dict(enumerate(order))), order)

@@ -99,6 +99,7 @@ class Scenario(Strict):
     seed: int = 0
     model: str = "embedded"
     base_url: str | None = None
+    remote: Literal["refuse", "allow"] = "refuse"
     exact: bool = True
     days: Annotated[int, Field(ge=1, le=365)] = 365
     negotiate: Negotiate = Negotiate()

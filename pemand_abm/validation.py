@@ -5,6 +5,7 @@ Ranges ask for a look; none is a test that a run passes or fails.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -202,7 +203,9 @@ def health(run: Run) -> list[tuple[str, str]]:
     tokens = run.manifest.get("tokens") or {}
     if tokens:
         asked_now = run.manifest.get("calls_asked")
-        replayed = f"; {asked_now:,} calls were asked in the last run" if asked_now is not None else ""
+        replayed = (
+            f"; {asked_now:,} calls were asked in the last run" if asked_now is not None else ""
+        )
         rows.append(
             (
                 "Tokens",
@@ -279,7 +282,7 @@ def _rates(run: Run) -> list[list[str]]:
     zero, survey_zero = (_weighed(run.rates, c) for c in ("zero_share", "survey_zero_share"))
     by_size = [run.rates[run.rates["size"] == n] for n in range(1, 6)]
     means = [_weighed(p, "trips") for p in by_size if p["households"].sum() >= LEAST]
-    falls = sum(b < a for a, b in zip(means, means[1:], strict=False))
+    falls = sum(b < a for a, b in pairwise(means))
     return [
         _row("Trips a household over the survey's", here / there, 0.95, 1.05, OURS, 2),
         _row(
@@ -323,4 +326,3 @@ def _talks(run: Run) -> list[list[str]]:
         lost = 100 * sum(r.get("value") is None for r in talks) / len(talks)
         rows.append(_row("Negotiations that ended undecided, %", lost, 0, 5, OURS, 0))
     return rows
-

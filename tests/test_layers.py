@@ -42,7 +42,16 @@ LAYERS = [
         "spread",
     },
     {"scenario", "world", "study", "records", "evaluation", "training"},
-    {"init", "doctor", "cli_options", "cli_compare", "cli_evaluate", "cli_train", "cli", "__main__"},
+    {
+        "init",
+        "doctor",
+        "cli_options",
+        "cli_compare",
+        "cli_evaluate",
+        "cli_train",
+        "cli",
+        "__main__",
+    },
 ]
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 HEAVY = {

@@ -5,18 +5,22 @@ A backend holds no knowledge of households or protocols. Wrappers (`journal.Jour
 
 Another package adds a backend through the entry point group ``pemand_abm.models``: the name points
 to a function that is called with the keywords `model` (what stands after the colon, or ""),
-`base_url`, `workers` and `exact`, and returns a Model.
+`base_url`, `workers` and `exact`, and returns a Model. Where its model runs on this machine whatever
+it is asked, the function has the attribute ``local = True``; without it, it counts as remote.
 """
 
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from typing import Literal
+from urllib.parse import urlsplit
 
 from pemand_abm.dialogue import Model, Reply, Request
 from pemand_abm.errors import ModelError
@@ -24,6 +28,7 @@ from pemand_abm.errors import ModelError
 GROUP = "pemand_abm.models"
 NO_ADAPTER = "none"
 ADAPTED = ("embedded", "llamacpp", "transformers", "vllm")
+Remote = Literal["refuse", "allow"]
 
 
 def open_model(
@@ -33,6 +38,7 @@ def open_model(
     workers: int | None = None,
     exact: bool = True,
     adapter: str | None = None,
+    remote: Remote = "refuse",
 ) -> Model:
     """Return the model that *name* stands for.
 
@@ -53,11 +59,14 @@ def open_model(
         Whether the embedded model's replies must not depend on order or number of workers.
     adapter : str, optional
         The same as ``+ADAPTER_FOLDER`` after the name; ``none`` leaves out the embedded model's.
+    remote : {"refuse", "allow"}
+        Whether what households say of themselves may leave this machine (docs/privacy.md).
 
     Raises
     ------
     ModelError
-        If the name is unknown, or its package, weights or server address is missing.
+        If the name is unknown, its package, weights or server address is missing, or the model is
+        remote and that is refused.
     """
     backend, _, model = name.partition(":")
     if backend.startswith("embedded+"):
@@ -66,7 +75,44 @@ def open_model(
         if backend not in ADAPTED:
             raise ModelError(f"{backend} takes no adapter; these do: {', '.join(ADAPTED)}")
         model = model if adapter == NO_ADAPTER and model else f"{model}+{adapter}"
-    return _opener(backend)(model=model, base_url=base_url, workers=workers, exact=exact)
+    opener = _opener(backend)
+    if remote == "refuse" and not stays_here(backend, opener, base_url):
+        raise ModelError(
+            f"{name}{f' at {_host(base_url)}' if base_url else ''} is not known to run on this "
+            "machine, and would be sent what survey and synthetic households say of their members. "
+            "Where these data may leave, say so: `remote: allow` in the scenario, or --remote allow; "
+            "else use a model that runs here (docs/privacy.md)"
+        )
+    return opener(model=model, base_url=base_url, workers=workers, exact=exact)
+
+
+def stays_here(backend: str, opener: Callable[..., Model], base_url: str | None) -> bool:
+    """Say whether a backend answers on this machine: in this process, or by a server on it."""
+    if backend == "openai":
+        return base_url is None or is_loopback(base_url)
+    return backend in BUILT_IN or bool(getattr(opener, "local", False))
+
+
+def is_loopback(base_url: str) -> bool:
+    """Say whether a server's address is this machine's own.
+
+    >>> [is_loopback(u) for u in ("http://localhost:8000/v1", "http://[::1]:1", "http://10.0.0.7")]
+    [True, True, False]
+    """
+    host = _host(base_url)
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _host(base_url: str) -> str:
+    try:
+        return urlsplit(base_url).hostname or ""
+    except ValueError:
+        return ""
 
 
 def known_models() -> list[str]:

@@ -27,7 +27,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from pemand_abm.dialogue import Reply, Request
 from pemand_abm.errors import ModelError
-from pemand_abm.models import spread
+from pemand_abm.models import is_loopback, spread
 
 if TYPE_CHECKING:
     import httpx
@@ -111,6 +111,8 @@ class OpenAI:
             headers=headers,
             auth=self._login,
             limits=limits,
+            # What goes to this machine itself must not take the way over a proxy.
+            trust_env=not is_loopback(self._url),
         )
         asks = [partial(self._unless_ended, client, stop, faults)] * self._in_flight
         try:
