@@ -46,7 +46,7 @@ def write_page(found: Comparison, out: Path) -> None:
         drawn["groups"] = figures.as_html(
             figures.change_intervals(rows, "change of trips, % of the base, with 95 % interval"),
             "groups",
-            "Changes of trips by kind of household with 95 % intervals; the tables have the numbers.",
+            "Changes of trips by kind of household with 95 % intervals; the tables have them too.",
         )
     text = page(
         "compare.html.j2",

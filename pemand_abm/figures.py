@@ -222,7 +222,7 @@ def flow_map(
     """Return a map of the largest flows between two zones, as lines by their width.
 
     *flows*: `from_zone`, `to_zone` and a number of *what*, most first. A flow leaves the middle of
-    its zone to the right of the straight line, so that the two ways between a pair lie side by side.
+    its zone to the right of the straight line, so that the two ways of a pair lie side by side.
     """
     import plotly.graph_objects as go
 

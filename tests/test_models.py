@@ -85,13 +85,28 @@ def test_an_installed_plug_in_is_a_model_like_any_other(tmp_path, monkeypatch):
         "    return (model, base_url, workers, exact)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    assert open_model("parrot:grey", base_url="http://h", workers=3) == (
+    with pytest.raises(ModelError, match="parrot:grey is not known to run on this machine"):
+        open_model("parrot:grey")
+    assert open_model("parrot:grey", base_url="http://h", workers=3, remote="allow") == (
         "grey",
         "http://h",
         3,
         True,
     )
     assert "parrot" in known_models()
+
+
+@pytest.mark.parametrize("address", ["https://api.example.org/v1", "http://10.0.0.7:8000/v1", "http://localhost.example.org/v1", "http://me:secret@example.org"])  # fmt: skip
+def test_a_server_on_another_machine_is_refused_unless_data_may_leave(address):
+    with pytest.raises(ModelError, match=r"`remote: allow`") as refusal:
+        open_model("openai:m", base_url=address)
+    assert "secret" not in str(refusal.value)
+    assert open_model("openai:m", base_url=address, remote="allow").identity["model"] == "openai:m"
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:8000/v1", "http://localhost:1", "http://[::1]:8000"])  # fmt: skip
+def test_a_server_on_this_machine_is_not_remote(address):
+    assert open_model("openai:m", base_url=address).identity["model"] == "openai:m"
 
 
 # Weights -----------------------------------------------------------------------------------------

@@ -276,6 +276,10 @@ BAD_SCENARIOS = {
     "a misspelt inner key": ({"talks": {"max_round": 3}}, "did you mean 'max_rounds'"),
     "a negative count": ({"negotiate": {"trips": -1}}, "negotiate.trips"),
     "an unknown model": ({"model": "scriptd"}, "scripted"),
+    "a server on another machine": (
+        {"model": "openai:m", "base_url": "https://api.example.org/v1"},
+        "`remote: allow`",
+    ),
     "a folder that is not there": ({"region": "nowhere"}, "nowhere"),
     "an unknown skim": (
         {"demand": {"minutes": dict.fromkeys(("hbw", "hbsch", "hbo", "nhb"), "TIME")}},

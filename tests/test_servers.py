@@ -402,3 +402,12 @@ def test_a_run_whose_server_fails_half_way_goes_on_and_no_file_holds_the_key(tmp
     kept = b"".join(path.read_bytes() for path in out.rglob("*") if path.is_file())
     assert KEY not in said and KEY.encode() not in kept
     assert re.search(rb"openai:m", kept)
+
+
+def test_what_goes_to_this_machine_takes_no_way_over_a_proxy(monkeypatch):
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")  # nothing listens there
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    with serving(answering) as server:
+        assert len(answer(OpenAI("m", server.url, attempts=1), asking(2))) == 2

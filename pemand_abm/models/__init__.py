@@ -5,8 +5,8 @@ A backend holds no knowledge of households or protocols. Wrappers (`journal.Jour
 
 Another package adds a backend through the entry point group ``pemand_abm.models``: the name points
 to a function that is called with the keywords `model` (what stands after the colon, or ""),
-`base_url`, `workers` and `exact`, and returns a Model. Where its model runs on this machine whatever
-it is asked, the function has the attribute ``local = True``; without it, it counts as remote.
+`base_url`, `workers` and `exact`, and returns a Model. Where its model runs on this machine, the
+function has the attribute ``local = True``; without it, it counts as remote.
 """
 
 from __future__ import annotations
@@ -76,21 +76,22 @@ def open_model(
             raise ModelError(f"{backend} takes no adapter; these do: {', '.join(ADAPTED)}")
         model = model if adapter == NO_ADAPTER and model else f"{model}+{adapter}"
     opener = _opener(backend)
-    if remote == "refuse" and not stays_here(backend, opener, base_url):
-        raise ModelError(
-            f"{name}{f' at {_host(base_url)}' if base_url else ''} is not known to run on this "
-            "machine, and would be sent what survey and synthetic households say of their members. "
-            "Where these data may leave, say so: `remote: allow` in the scenario, or --remote allow; "
-            "else use a model that runs here (docs/privacy.md)"
-        )
-    return opener(model=model, base_url=base_url, workers=workers, exact=exact)
+    here = backend in BUILT_IN or bool(getattr(opener, "local", False))
+    if not here and remote == "refuse":
+        raise ModelError(_refused(name))
+    opened = opener(model=model, base_url=base_url, workers=workers, exact=exact)
+    # A server is asked nothing before its first request.
+    if backend == "openai" and remote == "refuse" and base_url and not is_loopback(base_url):
+        raise ModelError(_refused(f"{name} at {_host(base_url)}"))
+    return opened
 
 
-def stays_here(backend: str, opener: Callable[..., Model], base_url: str | None) -> bool:
-    """Say whether a backend answers on this machine: in this process, or by a server on it."""
-    if backend == "openai":
-        return base_url is None or is_loopback(base_url)
-    return backend in BUILT_IN or bool(getattr(opener, "local", False))
+def _refused(what: str) -> str:
+    return (
+        f"{what} is not known to run on this machine, and would be sent what survey and synthetic "
+        "households say of their members. Where these data may leave, say so: `remote: allow` in "
+        "the scenario, or --remote allow; else use a model that runs here (docs/privacy.md)"
+    )
 
 
 def is_loopback(base_url: str) -> bool:
