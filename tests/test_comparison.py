@@ -93,7 +93,7 @@ def test_intervals_cover_the_mean_difference_as_often_as_they_say():
     base = rng.poisson(6.0, len(groups)).astype(float)
     policy = base - rng.binomial(2, 0.2, len(groups))  # 0.4 trips fewer on average
     rows = paired(pd.DataFrame({"trips": base}), pd.DataFrame({"trips": policy}), groups)
-    cover = ((rows["low"] <= -0.4 * 40) & (-0.4 * 40 <= rows["high"])).mean()
+    cover = ((rows["low"] <= -0.4 * 40) & (rows["high"] >= -0.4 * 40)).mean()
     assert 0.92 <= cover <= 0.98  # 0.95, with more than four standard errors of 1,000 draws
 
 
