@@ -300,6 +300,10 @@ def _summary(manifest: dict, out: Path) -> str:
             f"{counts['zones']} zones",
             f"{counts['trips']:,} person trips on an average weekday; "
             f"{moved:,} completed moves in the year",
+            *(
+                f"{lever['lever']}: the facts of {lever['households']:,} households change"
+                for lever in manifest.get("levers", [])
+            ),
             f"negotiations: {heard} ({asked})",
             manifest["notes"][0],
             f"open {out / 'report.html'}; zones.gpkg, demand.csv, trips.omx and more are beside it",

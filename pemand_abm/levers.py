@@ -62,7 +62,7 @@ def start_minute(start: str | None, base_year: int) -> int:
     if start is None:
         return 0
     day = pd.Timestamp(start)
-    passed = day.dayofyear - 1 - (day.is_leap_year and day.month > 2)
+    passed = day.day_of_year - 1 - (day.is_leap_year and day.month > 2)
     return (day.year - base_year) * YEAR + passed * DAY
 
 
