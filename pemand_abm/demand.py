@@ -17,23 +17,48 @@ from pemand_abm.errors import SettingsError, TableError, listed
 from pemand_abm.ids import some
 from pemand_abm.surrogate import PURPOSES
 
-# Our assumptions, round numbers not estimated from any survey: trip ends of a weekday for each
-# worker, student, child or household of the land use. HBW lies in the 1.20 to 1.55 an employee of
-# the TMIP reasonableness manual (2010). AGE0519 stands for the schools below high school, which the
-# land use does not count. They shape where attractions lie; levels come from the productions.
+# Trip ends of a weekday for each worker, student, child or household of the land use. They shape
+# where attractions lie; levels come from the productions.
+# `hbw`, `hbshop` and `nhb` are equations of WFRC and MAG (Salt Lake City), as a planning document
+# of Park City, Utah (parkcity.gov, document 43465) gives them; we read them second hand. `nhb` is
+# half of the sum of its trips to and from work and of others. HBW lies in the 1.20 to 1.55 an
+# employee of the TMIP reasonableness manual (2010).
+# `hbsch`, `hbsocrec` and `hbo` are our assumptions, round numbers not estimated from any survey.
+# AGE0519 stands for the schools below high school, which the land use does not count; HEREMPN
+# holds health, schools and recreation. `hbo` is near the same source's personal business (0.69 a
+# household, 0.98 a retail job, 0.19 another job), with more for the care and the taking of others
+# that NHTS counts here.
 RATES: Mapping[str, Mapping[str, float]] = {
-    "hbw": {"TOTEMP": 1.4},
+    "hbw": {"TOTEMP": 1.2167},
     "hbsch": {"HSENROLL": 1.4, "COLLFTE": 1.0, "COLLPTE": 0.5, "AGE0519": 1.0},
-    "hbo": {"RETEMPN": 4.0, "HEREMPN": 1.5, "FPSEMPN": 0.5, "OTHEMPN": 0.5, "TOTHH": 0.9},
-    "nhb": {"RETEMPN": 2.5, "HEREMPN": 1.0, "FPSEMPN": 0.5, "OTHEMPN": 0.5, "TOTHH": 0.5},
+    "hbshop": {"RETEMPN": 1.6208, "TOTHH": 0.7221},
+    "hbsocrec": {"HEREMPN": 1.0, "RETEMPN": 0.5, "TOTHH": 0.5},
+    "hbo": {"HEREMPN": 1.5, "RETEMPN": 1.0, "FPSEMPN": 0.2, "OTHEMPN": 0.2, "TOTHH": 0.7},
+    "nhb": {
+        "TOTEMP": 0.6065,
+        "RETEMPN": 2.9935,
+        "HEREMPN": 0.3375,
+        "FPSEMPN": 0.3375,
+        "OTHEMPN": 0.3375,
+        "TOTHH": 1.7717,
+    },
 }
 
 # Our assumptions too: the loss of attraction for each minute by car, and the skim that gives the
 # minutes.
-DECAY: Mapping[str, float] = {"hbw": 0.08, "hbsch": 0.15, "hbo": 0.12, "nhb": 0.10}
+DECAY: Mapping[str, float] = {
+    "hbw": 0.08,
+    "hbsch": 0.15,
+    "hbshop": 0.14,
+    "hbsocrec": 0.10,
+    "hbo": 0.12,
+    "nhb": 0.10,
+}
 MINUTES: Mapping[str, str] = {
     "hbw": "SOV_TIME__AM",
     "hbsch": "SOV_TIME__AM",
+    "hbshop": "SOV_TIME__MD",
+    "hbsocrec": "SOV_TIME__MD",
     "hbo": "SOV_TIME__MD",
     "nhb": "SOV_TIME__MD",
 }
@@ -49,6 +74,8 @@ COLUMNS: dict[str, str] = {
         for purpose, words in {
             "hbw": "home-based work",
             "hbsch": "home-based school and college",
+            "hbshop": "home-based shopping and meals",
+            "hbsocrec": "home-based social visits and recreation",
             "hbo": "home-based other",
             "nhb": "non-home-based",
         }.items()

@@ -18,7 +18,7 @@ from pemand_abm import keys
 from pemand_abm.anchors import AGE_BANDS, AGE_EDGES, TENURES, AnchorTable, read_anchors
 from pemand_abm.errors import TableError, listed
 
-PURPOSES = ("hbw", "hbsch", "hbo", "nhb")
+PURPOSES = ("hbw", "hbsch", "hbshop", "hbsocrec", "hbo", "nhb")
 
 # The top classes are open: five persons and more, three workers and more, three vehicles and more.
 CELLS = pd.MultiIndex.from_tuples(
@@ -303,8 +303,7 @@ def draw_trips(households: pd.DataFrame, rates: Rates, seed: int, event: str) ->
 
     A draw depends on (seed, event, household_id) alone. Trips by the inverse of the cell's
     distribution; the purpose of every trip by its own number, independently, so a household's
-    trips from home and back need not match. Index household_id; int64 `trips`, `hbw`, `hbsch`,
-    `hbo`, `nhb`.
+    trips from home and back need not match. Index household_id; int64 `trips` and PURPOSES.
     """
     cell, kind = _places(households)
     ids = households.index.to_numpy()

@@ -25,11 +25,12 @@ from pemand_abm.surveys import Features, Survey
 HERE = Path(__file__).resolve().parent
 SMALLEST = 30  # households; thinner cells are merged upward
 WEEKDAYS = ("02", "03", "04", "05", "06")  # NHTS: 01 is Sunday
-PURPOSES = ("hbw", "hbsch", "hbo", "nhb")
+PURPOSES = ("hbw", "hbsch", "hbshop", "hbsocrec", "hbo", "nhb")
 AGES = (15, 25, 35, 45, 55, 65, 75, 200)
 HOME = ("01", "02")  # NHTS 2022 whyto/whyfrom: at home, paid work at home
 SCHOOL = "06"  # NHTS 2022: attend school as a student (08 is volunteering; 08 was school in 2017)
-PURPOSE_OF = {"01": "hbw", "02": "hbo", "03": "hbo", "04": "hbo", "05": "nhb"}  # NHTS trippurp
+# NHTS 2022 trippurp; shopping there includes meals (whyto 12).
+PURPOSE_OF = {"01": "hbw", "02": "hbshop", "03": "hbsocrec", "04": "hbo", "05": "nhb"}
 
 
 class Counts:
