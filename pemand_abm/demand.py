@@ -181,9 +181,15 @@ def productions(
         )
     if problems:
         raise TableError(listed(problems, "decisions"))
-    trips = days.groupby("household_id")[list(PURPOSES)].sum() / max(days["event"].nunique(), 1)
-    at_home = trips.reindex(households.index, fill_value=0.0).astype("float64").groupby(homes).sum()
+    at_home = trips_of_households(days, households).groupby(homes).sum()
     return at_home.reindex(range(len(zones)), fill_value=0.0).set_axis(zones.index)
+
+
+def trips_of_households(decisions: pd.DataFrame, households: pd.DataFrame) -> pd.DataFrame:
+    """Return each household's person trips of an average weekday, households x purposes."""
+    days = decisions[decisions["kind"] == "trips"]
+    trips = days.groupby("household_id")[list(PURPOSES)].sum() / max(days["event"].nunique(), 1)
+    return trips.reindex(households.index, fill_value=0.0).astype("float64")
 
 
 def _orphans(days: pd.DataFrame, households: pd.DataFrame) -> list[str]:

@@ -26,7 +26,17 @@ LAYERS = [
         "surveys",
     },
     {"talks", "agreements", "terms", "desk", "housing", "relocation", "sample"},
-    {"demand", "export", "geopackage", "figures", "fit", "report", "transcript"},
+    {
+        "demand",
+        "periods",
+        "vehicles",
+        "export",
+        "geopackage",
+        "figures",
+        "fit",
+        "report",
+        "transcript",
+    },
     {"scenario", "world", "study", "records", "evaluation", "training"},
     {"init", "doctor", "cli_options", "cli_evaluate", "cli_train", "cli", "__main__"},
 ]

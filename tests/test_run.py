@@ -19,14 +19,14 @@ from click.testing import CliRunner
 from regions import write_region
 
 from pemand_abm.cli import main
-from pemand_abm.surrogate import PURPOSES
+from pemand_abm.surrogate import PERIODS, PURPOSES
 
 ROOT = Path(__file__).resolve().parents[1]
 RATES = ROOT / "synthpop" / "rates"
 TABLES = [
     "decisions.parquet", "events.parquet", "households.parquet", "persons.parquet",
     "group_quarters.parquet", "demand.csv", "demand_balance.csv", "moves_calibration.csv",
-    "fit_summary.csv", "transcripts.jsonl", "columns.csv",
+    "fit_summary.csv", "vehicle_trips.csv", "transcripts.jsonl", "columns.csv",
 ]  # fmt: skip
 
 
@@ -88,7 +88,8 @@ def test_trips_are_the_same_in_decisions_demand_and_matrices(done):
         cores = {name: np.array(file[name]).sum() for name in file.list_matrices()}
         assert sorted(file.mapping("zone_number")) == [10, 20, 35]
     assert days["value"].sum() == (days[list(PURPOSES)].sum()).sum()
-    assert sum(cores.values()) == pytest.approx(days["value"].sum(), abs=1e-6)
+    for form in (map(str.upper, PURPOSES), (f"TRIPS__{p}" for p in PERIODS), ["TRIPS__DAY"]):
+        assert sum(cores[name] for name in form) == pytest.approx(days["value"].sum(), abs=1e-6)
     for purpose in PURPOSES:
         total = days[purpose].sum()
         assert cores[purpose.upper()] == pytest.approx(total, abs=1e-6)
@@ -165,7 +166,7 @@ def slow(self, requests):
         yield item
 scripted.Scripted.complete = slow
 from pemand_abm.cli import main
-from pemand_abm.surrogate import PURPOSES
+from pemand_abm.surrogate import PERIODS, PURPOSES
 main(sys.argv[1:])
 """
 
