@@ -101,11 +101,15 @@ COLUMNS: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class DemandSettings:
-    """Attraction rates by purpose and land use, decay a minute, and the skim of the minutes."""
+    """Attraction rates by purpose and land use, decay a minute, and the skim of the minutes.
+
+    `wanted` is the observed mean of these minutes by purpose, where it is known.
+    """
 
     rates: Mapping[str, Mapping[str, float]] = field(default_factory=lambda: RATES)
     decay: Mapping[str, float] = field(default_factory=lambda: DECAY)
     minutes: Mapping[str, str] = field(default_factory=lambda: MINUTES)
+    wanted: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         problems = [
@@ -396,6 +400,12 @@ def gravity(
     )
 
 
+def mean_minutes(trips: np.ndarray, minutes: np.ndarray) -> float:
+    """Return the mean of the minutes over the trips; NaN without trips."""
+    total = float(trips.sum())
+    return float((trips * minutes).sum()) / total if total > 0 else float("nan")
+
+
 def _check_gravity(p: np.ndarray, a: np.ndarray, impedance: np.ndarray) -> None:
     problems = []
     if p.ndim != 1 or a.shape != p.shape or impedance.shape != (len(p), len(p)):
@@ -553,10 +563,8 @@ def balance_table(
                 },
                 "decay_per_minute": dict(settings.decay),
                 "skim": dict(settings.minutes),
-                "mean_minutes": {
-                    p: round(float((trips[p] * minutes[p]).sum() / max(trips[p].sum(), 1e-300)), 3)
-                    for p in PURPOSES
-                },
+                "mean_minutes": {p: round(mean_minutes(trips[p], minutes[p]), 3) for p in PURPOSES},
+                "wanted_minutes": pd.Series(settings.wanted, dtype="float64"),
                 "intrazonal_share": {
                     p: round(float(np.trace(trips[p]) / max(trips[p].sum(), 1e-300)), 4)
                     for p in PURPOSES

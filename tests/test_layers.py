@@ -28,6 +28,7 @@ LAYERS = [
     {"talks", "agreements", "terms", "desk", "housing", "relocation", "sample"},
     {
         "demand",
+        "lengths",
         "periods",
         "vehicles",
         "export",
