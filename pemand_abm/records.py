@@ -227,7 +227,14 @@ def write_run(study: Study, history: History, out: Path, manifest: dict) -> dict
     population = study.population
     quarters = group_quarters_trips(population.group_quarters["persons"], study.rates)
     notes = write_demand(
-        out, study.region, population.households, decisions, events, quarters, study.demand
+        out,
+        study.region,
+        population.households,
+        decisions,
+        events,
+        study.rates,
+        quarters,
+        study.demand,
     )
     write_parquet(
         settled(population.households, events, study.region.zones["district"]),
