@@ -120,7 +120,9 @@ class _State:
     def draw(self, ids: pd.Index | np.ndarray, what: str) -> np.ndarray:
         return keys.uniforms(ids, self.seed, "life", self.year, what)
 
-    def happens(self, people: pd.DataFrame, event: str, married: np.ndarray | int = 0) -> np.ndarray:
+    def happens(
+        self, people: pd.DataFrame, event: str, married: np.ndarray | int = 0
+    ) -> np.ndarray:
         return self.draw(people.index, event) < self.rates.of(event, people, married)
 
     def log(
@@ -279,7 +281,7 @@ class _State:
         stayer = np.where(to_second, pairs["second"], pairs["first"])[moves]
         old, new = home.reindex(mover).to_numpy(), home.reindex(stayer).to_numpy()
 
-        # The head of a household takes the children along, and everybody when none but them is left.
+        # A head takes the children along, and everybody when nobody else of 15 and over is left.
         led = heads.reindex(mover).to_numpy(bool)
         others = people[
             people["household_id"].isin(old[led])
@@ -290,13 +292,9 @@ class _State:
         whole = led & ~np.isin(old, others["household_id"])
         leads = pd.Series(new[led], index=old[led])
         target = home.map(leads)
-        goes = target.notna() & (
-            people["relate"].isin([HEAD, "child"]) | home.isin(old[whole])
-        )
+        goes = target.notna() & (people["relate"].isin([HEAD, "child"]) | home.isin(old[whole]))
         after = home.mask(goes, target).astype("int64")
-        relate = people["relate"].mask(
-            goes & (people["relate"] != "child"), "other relative"
-        )
+        relate = people["relate"].mask(goes & (people["relate"] != "child"), "other relative")
         after.loc[mover], relate.loc[mover] = new, "spouse"
         zone = self.homes["home_zone_id"]
         self.log("joined", old, mover, to=zone.reindex(new).array)
@@ -438,7 +436,8 @@ class _State:
         # One of a couple's cars goes with who leaves, in place of the donor's none.
         homes = self.homes.copy()
         parted = old[(seekers["kind"] == "parted").to_numpy()]
-        homes.loc[parted, "auto_ownership"] -= (homes.loc[parted, "auto_ownership"] >= 2).astype(int)
+        cars = homes.loc[parted, "auto_ownership"]
+        homes.loc[parted, "auto_ownership"] = cars - (cars >= 2)
         self.homes = pd.concat([homes, rows])
         self.flows["households_formed"] += len(ids)
         self.reseat()
@@ -521,7 +520,8 @@ def place(choices: np.ndarray, order: np.ndarray, vacant: np.ndarray) -> np.ndar
     as dwellings are *vacant*, those of the smallest *order* before the others, then all second
     ones.
 
-    >>> place(np.array([[0, 1], [0, 1], [0, 1]]), np.array([0.9, 0.1, 0.5]), np.array([1, 1])).tolist()
+    >>> choices = np.array([[0, 1], [0, 1], [0, 1]])
+    >>> place(choices, np.array([0.9, 0.1, 0.5]), np.array([1, 1])).tolist()
     [-1, 0, 1]
     """
     line = np.argsort(order, kind="stable")
@@ -620,9 +620,7 @@ def household_types(people: pd.DataFrame) -> pd.Series:
     family = head.index.isin(home[people["relate"].isin(kin)])
     alone = (home.value_counts().reindex(head.index) == 1).to_numpy()
     man = (head["sex"] == 1).to_numpy()
-    types = np.select(
-        [wed, family & man, family, man & alone, man, alone], [1, 2, 3, 4, 5, 6], 7
-    )
+    types = np.select([wed, family & man, family, man & alone, man, alone], [1, 2, 3, 4, 5, 6], 7)
     return pd.Series(types, index=head.index)
 
 

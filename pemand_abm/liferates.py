@@ -39,9 +39,7 @@ class LifeRates:
     migration: pd.DataFrame
     income: np.ndarray
 
-    def of(
-        self, event: str, persons: pd.DataFrame, married: np.ndarray | int = 0
-    ) -> np.ndarray:
+    def of(self, event: str, persons: pd.DataFrame, married: np.ndarray | int = 0) -> np.ndarray:
         """Return the yearly probability of *event* for persons with `sex` and `age`."""
         age = np.minimum(persons["age"].to_numpy(), OLDEST)
         return self.events[event][persons["sex"].to_numpy() - 1, married, age]
@@ -54,6 +52,15 @@ class LifeRates:
     def migrating(self, households: pd.DataFrame, way: str) -> np.ndarray:
         """Return the probability to `arrive` or `leave` for households' tenure and age of head."""
         return self.migration[way].reindex(groups(households)).to_numpy(float)
+
+
+def within_region(rates: pd.DataFrame, life: LifeRates) -> pd.DataFrame:
+    """Return the move rates (`surrogate.move_rates`) without the movers from elsewhere.
+
+    The census rate counts them; where households arrive as such, they must not count twice.
+    """
+    arrive = life.migration["arrive"].reindex(rates["group"]).to_numpy(float)
+    return rates.assign(target=(rates["target"] - arrive).clip(lower=0.0))
 
 
 def groups(households: pd.DataFrame) -> pd.Index:
@@ -133,7 +140,7 @@ def _events(path: Path) -> dict[str, np.ndarray]:
         sex = [0, 1] if row["sex"] == "all" else [SEXES.index(row["sex"])]
         group = [0, 1] if row["group"] == "all" else [GROUPS.index(row["group"])]
         span = np.arange(int(row["age_from"]), int(row["age_to"]) + 1)
-        cell = np.ix_(sex, group, span)
+        cell = np.ix_(np.array(sex), np.array(group), span)
         if not np.isnan(found[row["event"]][cell]).all():
             problems.append(f"{where}overlaps an earlier row of {row['event']}; leave one")
         found[row["event"]][cell] = row["probability"]

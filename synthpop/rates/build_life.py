@@ -3,7 +3,7 @@
     python synthpop/rates/build_life.py --data ../shared/data [--ssa FOLDER]
 
 `build.py` makes the tables of trips and moves; this script those of births, deaths, leaving home,
-couples, work and migration. README.md is their data dictionary. All survey rates are weighted and of
+couples, work and migration. README.md is their data dictionary. All survey rates are weighted, of
 the ACS 2024 1-year PUMS of Michigan and Washington, like `moves.csv`. A cross-section shows states,
 not events: where it asks for no event, the rate is that of a *synthetic cohort*, in which people of
 age a + 1 are taken to be those of age a a year later. `--ssa` is a folder with the Social Security
@@ -143,7 +143,9 @@ def partings(persons: pd.DataFrame) -> list[dict]:
     wives = persons[persons["sex"].eq(2) & persons["MAR"].eq(1)]
     late = wives.loc[wives["age"] >= 50, "w"].sum() / wives["w"].sum()
     source = "NCFMR FP-20-25 (15.5 divorces per 1,000 married women, US 2019); a quarter of them of"
-    source += f" persons of 50 and over (Brown and Lin, NCFMR WP-13-03); married women by age: {ACS}"
+    source += (
+        f" persons of 50 and over (Brown and Lin, NCFMR WP-13-03); married women by age: {ACS}"
+    )
     young = DIVORCES * (1 - LATE_DIVORCES) / (1 - late)
     return [
         row("part", (15, 49), source, sex=2, probability=young),
@@ -207,16 +209,16 @@ def jobs(persons: pd.DataFrame) -> list[dict]:
             span = (ages[0], top)
             rows.append(row("leave_work", span, f"{ACS}: {how}", sex=sex, **left))
             source = f"{ACS}: what keeps the share at work on its profile by age (synthetic cohort)"
-            rows.append(
-                row("start_work", span, source, sex=sex, n=len(cell), probability=into)
-            )
+            rows.append(row("start_work", span, source, sex=sex, n=len(cell), probability=into))
             at_work = cell[cell["works"]]
             full = share(at_work["full"], at_work["w"], at_work["SERIALNO"])
             source = f"{ACS}: {SHORT} hours a week and more (WKHP), of those at work"
             rows.append(row("full_time", span, source, sex=sex, **full))
             begun += into * (1 - level) * cell["w"].sum()
             held += level * cell["w"].sum()
-    source = "BLS, Employee Tenure in 2024: 22 % of wage and salary workers have been a year or less"
+    source = (
+        "BLS, Employee Tenure in 2024: 22 % of wage and salary workers have been a year or less"
+    )
     source += " with their employer; less those who begin to work by these tables"
     return [*rows, row("change_job", (16, LAST), source, probability=NEW_JOBS - begun / held)]
 
@@ -249,15 +251,17 @@ def migration(persons: pd.DataFrame) -> pd.DataFrame:
     for tenure in TENURES:
         for band in AGE_BANDS:
             cell = heads[heads["tenure"].eq(tenure) & heads["age_band"].eq(band)]
-            arrive, leave = (share(cell[c], cell["w"], cell["SERIALNO"]) for c in ("inward", "within"))
+            arrive, leave = (
+                share(cell[c], cell["w"], cell["SERIALNO"]) for c in ("inward", "within")
+            )
             rows.append(
                 {
                     "tenure": tenure, "age_band": band, "n": arrive["n"],
                     "arrive": arrive["probability"], "arrive_se": arrive["se"],
                     "leave": leave["probability"], "leave_se": leave["se"],
-                    "source": f"{ACS}: reference persons who lived in another state or abroad a year"
-                    " before; leave: those of another state, since among states as many leave as"
-                    " arrive",
+                    "source": f"{ACS}: reference persons who lived in another state or abroad a"
+                    " year before; leave: those of another state, since among states as many"
+                    " leave as arrive",
                 }
             )  # fmt: skip
     return pd.DataFrame(rows)
@@ -272,9 +276,13 @@ def incomes(persons: pd.DataFrame) -> pd.DataFrame:
     for workers in range(4):
         cell = homes[homes["workers"] == workers].sort_values("HINCP")
         half = cell["WGTP"].cumsum() >= cell["WGTP"].sum() / 2
-        rows.append({"workers": workers, "n": len(cell), "median": float(cell["HINCP"][half].iloc[0])})
+        rows.append(
+            {"workers": workers, "n": len(cell), "median": float(cell["HINCP"][half].iloc[0])}
+        )
     table = pd.DataFrame(rows)
-    source = f"{ACS}: weighted median of HINCP (USD of 2024) by persons at work; 3 is three and more"
+    source = (
+        f"{ACS}: weighted median of HINCP (USD of 2024) by persons at work; 3 is three and more"
+    )
     return table.assign(ratio=table["median"] / table["median"][1], source=source)
 
 
