@@ -20,8 +20,9 @@ from pemand_abm.dialogue import Model
 from pemand_abm.domains import RELOCATION, TRIPS, Domain
 from pemand_abm.errors import TableError
 from pemand_abm.facts import households_of, read_map
-from pemand_abm.housing import HousingSettings, vacancies
+from pemand_abm.housing import YEAR, HousingSettings, vacancies
 from pemand_abm.lengths import calibrated
+from pemand_abm.liferates import LifeRates, read_life, within_region
 from pemand_abm.persona import PersonaSettings
 from pemand_abm.plans import Plan, Stake, read_plan
 from pemand_abm.protocols.mind import MindSettings
@@ -63,6 +64,25 @@ class Study:
     samples: dict[str, pd.DataFrame]
     talks: list[tuple[int, Talk | PlanTalk]]
     terms: Terms | None
+    life: LifeRates | None
+    """The rates of life events; None where the scenario has one year."""
+    year: int = 1
+    """Of the calendar, whose decisions these are; 1 is the base year."""
+
+    @property
+    def start(self) -> int:
+        """The minute at which the year begins."""
+        return (self.year - 1) * YEAR
+
+    @property
+    def travel_day(self) -> str:
+        """The event of the year's travel day."""
+        return f"travel_day:{self.year}"
+
+    @property
+    def relocation_year(self) -> str:
+        """The event of the year's decision on moving."""
+        return f"relocation:{self.year}"
 
     @property
     def most_calls(self) -> int:
@@ -77,6 +97,7 @@ def prepare(scenario: Scenario, say: Callable[[str], None]) -> Study:
     Calibrate the moves and sample the households that talk.
     """
     region, rates = read_region(scenario.region), read_rates(scenario.rates)
+    life = read_life(scenario.rates) if scenario.years > 1 else None
     say(f"Synthesizing {region.recipe.title}")
     population = synthesize(region, scenario.seed)
     households = population.households
@@ -91,11 +112,12 @@ def prepare(scenario: Scenario, say: Callable[[str], None]) -> Study:
     trips = draw_trips(households, rates, scenario.seed, TRAVEL_DAY)
     demand = _demand(scenario, region, households, trips)
     say("Calibrating the year's moves to the census rates")
-    homes = _homes(region, households, scenario)
+    homes = homes_of(region, households, scenario)
+    moving_rates = move_rates(households, rates)
     relocation = calibrate(
-        move_rates(households, rates),
+        within_region(moving_rates, life) if life else moving_rates,
         lambda year: run_year(
-            _movers(households, year), homes, scenario.seed, scenario.days
+            movers_of(households, year), homes, scenario.seed, scenario.days
         ).moved(),
         scenario.seed,
         RELOCATION_YEAR,
@@ -133,6 +155,7 @@ def prepare(scenario: Scenario, say: Callable[[str], None]) -> Study:
         samples=samples,
         talks=scheduled,
         terms=_terms(scenario, region, population, relocation, homes, demand),
+        life=life,
     )
 
 
@@ -155,7 +178,8 @@ def _demand(
     return calibrated(settings, demand, region.skims, settings.wanted)
 
 
-def _homes(region: Region, households: pd.DataFrame, scenario: Scenario) -> Homes:
+def homes_of(region: Region, households: pd.DataFrame, scenario: Scenario) -> Homes:
+    """Return the housing market's inputs for where *households* live."""
     zones = pd.DataFrame(
         {
             "dwellings": np.floor(region.zones["dwellings"]).astype("int64"),
@@ -174,7 +198,8 @@ def _homes(region: Region, households: pd.DataFrame, scenario: Scenario) -> Home
     return Homes(zones, minutes, settings)
 
 
-def _movers(households: pd.DataFrame, year: pd.DataFrame) -> pd.DataFrame:
+def movers_of(households: pd.DataFrame, year: pd.DataFrame) -> pd.DataFrame:
+    """Return the housing market's movers: those of the households that *year* has rows for."""
     return households.loc[year.index, ["home_zone_id", "income"]].join(year[["minute", "order"]])
 
 
@@ -322,7 +347,7 @@ def run(study: Study, model: Model) -> History:
     """Run the calendar with the sampled households' talks."""
     year = study.relocation.households
     return run_year(
-        _movers(study.population.households, year[year["moves"]]),
+        movers_of(study.population.households, year[year["moves"]]),
         study.homes,
         study.scenario.seed,
         study.scenario.days,

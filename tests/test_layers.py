@@ -22,10 +22,11 @@ LAYERS = [
         "populationsim",
         "anchors",
         "anchoring",
+        "liferates",
         "surrogate",
         "surveys",
     },
-    {"talks", "agreements", "terms", "desk", "housing", "relocation", "sample"},
+    {"talks", "agreements", "terms", "desk", "housing", "relocation", "lifecourse", "sample"},
     {
         "demand",
         "lengths",
@@ -38,7 +39,7 @@ LAYERS = [
         "report",
         "transcript",
     },
-    {"scenario", "world", "study", "records", "evaluation", "training"},
+    {"scenario", "world", "study", "records", "forecast", "evaluation", "training"},
     {"init", "doctor", "cli_options", "cli_evaluate", "cli_train", "cli", "__main__"},
 ]
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
