@@ -26,7 +26,9 @@ class BuildWithStudy(build_py):
         for part in PARTS:
             shutil.rmtree(target / part, ignore_errors=True)
             shutil.copytree(
-                root / part, target / part, ignore=shutil.ignore_patterns("__pycache__", "build*.py")
+                root / part,
+                target / part,
+                ignore=shutil.ignore_patterns("__pycache__", "build*.py"),
             )
 
 

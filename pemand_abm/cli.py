@@ -219,7 +219,7 @@ def run(
     A run that was stopped goes on where it was when it is run again: what a model has answered is
     in the run's journal.
     """
-    from pemand_abm import records, study
+    from pemand_abm import forecast, records, study
     from pemand_abm.models import open_model
     from pemand_abm.models.journal import Journal
     from pemand_abm.models.progress import Progress
@@ -262,6 +262,7 @@ def run(
                 "Run the same command again to go on."
             ) from None
         talked = time.monotonic()
+    later = forecast.forecast(prepared, history, say) if settings.years > 1 else None
     manifest = records.manifest_of(prepared, history, wanted, scenario)
     manifest |= {
         "calls": progress.calls,
@@ -275,7 +276,7 @@ def run(
     }
     say("Writing tables, matrices and maps")
     with staging(out, "run.yaml", stale=records.SIDECARS) as place:
-        manifest = records.write_run(prepared, history, place, manifest)
+        manifest = records.write_run(prepared, history, place, manifest, later)
         write_report(place)
     say(f"Finished in {time.monotonic() - started:.0f} s")
     click.echo(_summary(manifest, out))
@@ -292,14 +293,15 @@ def _summary(manifest: dict, out: Path) -> str:
     heard = ", ".join(f"{n} about {kind}" for kind, n in talks.items()) or "none"
     rate = manifest["calls_per_minute"]
     pace = f", {rate:g} calls a minute" if rate else ""
-    moved = counts.get("moved", 0)
+    moved, years = counts.get("moved", 0), manifest["settings"]["years"]
+    span = "the year" if years == 1 else f"{years} years"
     asked = f"{manifest['calls']} calls, {manifest['calls_asked']} of them asked now{pace}"
     return "\n".join(
         [
             f"{counts['households']:,} households, {counts['persons']:,} persons, "
             f"{counts['zones']} zones",
             f"{counts['trips']:,} person trips on an average weekday; "
-            f"{moved:,} completed moves in the year",
+            f"{moved:,} completed moves in {span}",
             *(
                 f"{lever['lever']}: the facts of {lever['households']:,} households change"
                 for lever in manifest.get("levers", [])

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from pemand_abm.demand import DECAY, MINUTES, RATES
 from pemand_abm.errors import SettingsError, listed
@@ -101,6 +101,7 @@ class Scenario(Strict):
     base_url: str | None = None
     exact: bool = True
     days: Annotated[int, Field(ge=1, le=365)] = 365
+    years: Annotated[int, Field(ge=1, le=100)] = 1
     negotiate: Negotiate = Negotiate()
     budget: Budget = Budget()
     talks: Talks = Talks()
@@ -108,6 +109,12 @@ class Scenario(Strict):
     housing: Housing = Housing()
     demand: Demand = Demand()
     levers: Levers = Levers()
+
+    @model_validator(mode="after")
+    def _years_are_whole(self) -> Scenario:
+        if self.years > 1 and self.days != 365:
+            raise ValueError("days: must be 365 where years is more than 1; leave it out")
+        return self
 
 
 def read_scenario(path: Path) -> Scenario:
