@@ -26,9 +26,9 @@ LAYERS = [
         "surveys",
     },
     {"talks", "agreements", "terms", "desk", "housing", "relocation", "sample"},
-    {"demand", "export", "geopackage", "figures", "fit", "report", "transcript"},
+    {"demand", "export", "exporters", "geopackage", "figures", "fit", "report", "transcript"},
     {"scenario", "world", "study", "records", "evaluation", "training"},
-    {"init", "doctor", "cli_options", "cli_evaluate", "cli_train", "cli", "__main__"},
+    {"init", "doctor", "cli_options", "cli_evaluate", "cli_export", "cli_train", "cli", "__main__"},
 ]
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 HEAVY = {
