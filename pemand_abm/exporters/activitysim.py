@@ -153,10 +153,11 @@ _HEAD = """# Merged with a model's own settings: name this folder before the mod
 def _settings(
     households: pd.DataFrame, persons: pd.DataFrame, land_use: pd.DataFrame
 ) -> dict[str, Any]:
+    # Zones are recoded as in the example, which its compiled mode (sharrow) needs.
     tables = [
-        ("households", households, {"home_zone_id": "land_use.zone_id"}),
-        ("persons", persons, {}),
-        ("land_use", land_use, {"zone_id": "zero-based"}),
+        ("households", households, HOUSEHOLDS, {"home_zone_id": "land_use.zone_id"}),
+        ("persons", persons, PERSONS, {}),
+        ("land_use", land_use, LAND_USE, {"zone_id": "zero-based"}),
     ]
     return {
         "inherit_settings": True,
@@ -167,9 +168,9 @@ def _settings(
                 "filename": f"{name}.csv",
                 "index_col": str(table.index.name),
                 **({"recode_columns": recoded} if recoded else {}),
-                "keep_columns": [c for c in map(str, table) if c != "label"],
+                "keep_columns": [c for c in kept if c in table],
             }
-            for name, table, recoded in tables
+            for name, table, kept, recoded in tables
         ],
     }
 
