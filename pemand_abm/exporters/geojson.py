@@ -26,4 +26,7 @@ def write_geojson(zones: GeoDataFrame, path: Path) -> None:
     with writing(path) as temporary:
         # GDAL refuses to write over the empty file that reserves the name.
         temporary.unlink()
-        layer.to_file(temporary, driver="GeoJSON", engine="pyogrio", RFC7946="YES")
+        # Without a name, the layer would have that of the temporary file.
+        layer.to_file(
+            temporary, layer="zones", driver="GeoJSON", engine="pyogrio", RFC7946="YES"
+        )

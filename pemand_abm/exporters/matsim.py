@@ -134,7 +134,7 @@ def _inner_stops(tours: pd.DataFrame, inner: pd.Series, seed: int) -> np.ndarray
     key = trips["household_id"].to_numpy("int64") * 1000 + ordinal.to_numpy("int64")
     drawn = keys.uniforms(key, seed, "matsim", "inner trip") * trips["household_id"].map(size)
     place = np.where(ordinal < count, ordinal, np.floor(drawn)).astype("int64")
-    start = pd.Series(np.r_[0, size.cumsum().to_numpy()[:-1]], index=size.index)
+    start = size.cumsum() - size
     at = trips["household_id"].map(start).to_numpy("int64") + place
     held = np.bincount(at, minlength=len(tours))
     return pd.Series(held, index=by_mixed.index).reindex(tours.index).to_numpy()
@@ -146,13 +146,7 @@ def with_travellers(tours: pd.DataFrame, persons: pd.DataFrame, seed: int) -> pd
     Workers go to work and students to school where there are some, members of five and over
     elsewhere, in turn from a keyed first one.
     """
-    able = persons["age"] >= YOUNGEST_TRAVELLER
-    kinds = {
-        "work": able & persons["pemploy"].isin([1, 2]),
-        "education": able & persons["pstudent"].isin([1, 2]),
-        "other": able,
-        "anybody": pd.Series(True, index=persons.index),
-    }
+    kinds = _kinds(persons)
     home = persons["household_id"]
     held = {kind: home[mask].value_counts() for kind, mask in kinds.items()}
     wanted = tours["first"].map(ACTIVITIES).where(lambda a: a.isin(FIXED), "other")
@@ -172,9 +166,19 @@ def with_travellers(tours: pd.DataFrame, persons: pd.DataFrame, seed: int) -> pd
     return tours.assign(person_id=found)
 
 
-def _there(
-    homes: pd.Series, kinds: pd.Series, held: dict[str, pd.Series]
-) -> pd.Series:
+def _kinds(persons: pd.DataFrame) -> dict[str, pd.Series]:
+    """Return who may make which kind of tour."""
+    able = persons["age"] >= YOUNGEST_TRAVELLER
+    return {
+        "work": able & persons["pemploy"].isin([1, 2]),
+        "education": able & persons["pstudent"].isin([1, 2]),
+        "other": able,
+        "anybody": pd.Series(True, index=persons.index),
+    }
+
+
+def _there(homes: pd.Series, kinds: pd.Series, held: dict[str, pd.Series]) -> pd.Series:
+    """Say for each tour whether its household has a member of the kind."""
     there = pd.Series(False, index=homes.index)
     for kind, counts in held.items():
         there |= (kinds == kind) & homes.isin(counts.index)
@@ -199,6 +203,11 @@ def make_stops(tours: pd.DataFrame, source: Source) -> pd.DataFrame:
     purpose = purpose.where(~(final & other), stops["last"])
     own = (stops["household_id"] * 1000 + stops["tour"]) * 1000 + stops["at"]
     activity = purpose.map(ACTIVITIES).fillna("other")
+    # A worker who ends at a school takes somebody there.
+    kinds = _kinds(source.persons)
+    for kind in FIXED:
+        able = stops["person_id"].map(kinds[kind])
+        activity = activity.mask(final & other & (activity == kind) & ~able.astype(bool), "other")
     fixed = activity.isin(FIXED)
     stops = stops.assign(
         purpose=purpose, activity=activity, place=own.where(~fixed, stops["person_id"])
@@ -268,7 +277,7 @@ def make_plans(stops: pd.DataFrame, source: Source, polygons: GeoDataFrame) -> p
     at_home = points_in(polygons, homes, keys.digest(source.seed, "matsim", "home"))
     rank = {a: i for i, a in enumerate(HOURS)}
     tours = stops[stops["at"] == 0][["person_id", "household_id", "tour", "activity"]]
-    order = tours["activity"].map(rank) * 1000 + tours["tour"]
+    order = tours["activity"].map(rank).astype("int64") * 1000 + tours["tour"]
     begins = tours.assign(order=order, at=-1, leads=tours["activity"], activity="home")
     known = begins.set_index(["household_id", "tour"])["order"]
     middle = stops.join(known, on=["household_id", "tour"]).join(

@@ -5,6 +5,7 @@ Panels as SimWrapper's documentation describes them (simwrapper.github.io/docs: 
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +47,8 @@ def _headlines(source: Source, table: pd.DataFrame) -> pd.DataFrame:
         "Completed moves": f"{int(table['moves_in'].sum()):,}",
     }
     first, *others = values.items()
-    return pd.DataFrame({first[1]: [v for _, v in others]}, index=pd.Index(
-        [k for k, _ in others], name=first[0]))
+    names = pd.Index([name for name, _ in others], name=first[0])
+    return pd.DataFrame({first[1]: [value for _, value in others]}, index=names)
 
 
 def _purposes(source: Source, table: pd.DataFrame) -> pd.DataFrame:
@@ -71,8 +72,8 @@ def _demand(source: Source) -> dict[str, Any]:
         "layout": {
             "headlines": [{"type": "tile", "title": "The run", "dataset": "summary.csv"}],
             "maps": [
-                _map("Trips produced", "TRIPS_P", "by zone, all purposes"),
-                _map("Trips attracted", "TRIPS_A", "by zone, all purposes"),
+                _map(source, "Trips produced", "TRIPS_P", "by zone, all purposes"),
+                _map(source, "Trips attracted", "TRIPS_A", "by zone, all purposes"),
             ],
             "bars": [
                 {
@@ -102,8 +103,8 @@ def _moves(source: Source) -> dict[str, Any]:
         "header": _header(source, "Moves", "Completed moves of the run's year."),
         "layout": {
             "maps": [
-                _map("Moves into the zone", "moves_in", "moves of the run"),
-                _map("Moves out of the zone", "moves_out", "moves of the run"),
+                _map(source, "Moves into the zone", "moves_in", "moves of the run"),
+                _map(source, "Moves out of the zone", "moves_out", "moves of the run"),
             ],
             "bars": [
                 {
@@ -124,12 +125,17 @@ def _header(source: Source, tab: str, what: str) -> dict[str, str]:
     return {"tab": tab, "title": str(title), "description": " ".join([what, *source.notes])}
 
 
-def _map(title: str, column: str, told: str) -> dict[str, Any]:
+def _map(source: Source, title: str, column: str, told: str) -> dict[str, Any]:
+    west, south, east, north = map(float, source.zones.to_crs("EPSG:4326").total_bounds)
+    # A panel is some 300 pixels wide, and the world 512 pixels at zoom 0.
+    zoom = math.log2(360 / max(east - west, north - south, 1e-4) * 300 / 512)
     return {
         "type": "map",
         "title": title,
         "description": told,
         "height": 8,
+        "center": [round((west + east) / 2, 5), round((south + north) / 2, 5)],
+        "zoom": round(min(max(zoom, 1.0), 18.0), 1),
         "shapes": {"file": SHAPES, "join": "zone_id"},
         "datasets": {"zones": {"file": "zones.csv"}},
         "display": {
