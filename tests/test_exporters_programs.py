@@ -75,7 +75,7 @@ def test_activitysim_checks_and_initializes_the_households(sf25, tmp_path):
     told("ACTIVITYSIM_PYTHON", ACTIVITYSIM, sf25 / "export" / "activitysim", tmp_path)
     log = (tmp_path / "output" / "input_checker.log").read_text(errors="replace")
     for table in ("households", "persons", "land_use"):
-        assert f"Encountered 0 errors and " in log.split(f" in table {table}")[0].splitlines()[-1]
+        assert "Encountered 0 errors and " in log.split(f" in table {table}")[0].splitlines()[-1]
     final = pd.read_csv(tmp_path / "output" / "final_households.csv")
     manifest = yaml.safe_load((sf25 / "run.yaml").read_text())
     assert len(final) == manifest["counts"]["households"]

@@ -34,7 +34,8 @@ WHOLE = ("DISTRICT", "SD", "county_id", "area_type", "TOTHH", "TOTPOP", "TOTEMP"
 # The largest that its input checks take.
 MOST_VEHICLES, OLDEST = 6, 100
 # Its periods of the day (configs/network_los.yaml), hours.
-PERIODS = {"periods": [0, 3, 5, 9, 14, 18, 24], "labels": ["EA", "EA", "AM", "MD", "PM", "EV"]}
+PERIOD_STARTS = [0, 3, 5, 9, 14, 18, 24]
+PERIODS = ["EA", "EA", "AM", "MD", "PM", "EV"]
 
 
 def write(source: Source, out: Path) -> list[str]:
@@ -178,14 +179,19 @@ def _settings(
 def _network(source: Source, notes: list[str]) -> dict[str, Any]:
     network: dict[str, Any] = {"zone_system": 1, "taz_skims": {"omx": "skims.omx"}}
     held = {core.split("__")[1] for core in source.region.skims if "__" in core}
-    labels = list(dict.fromkeys(PERIODS["labels"]))
-    network["skim_time_periods"] = {"time_window": 1440, "period_minutes": 60, **PERIODS}
+    labels = list(dict.fromkeys(PERIODS))
+    network["skim_time_periods"] = {
+        "time_window": 1440,
+        "period_minutes": 60,
+        "periods": PERIOD_STARTS,
+        "labels": PERIODS,
+    }
     if strange := sorted(held - {*labels}):
         notes.append(
             f"skims.omx has the periods {', '.join(strange)}: write them into skim_time_periods of "
-            f"network_los.yaml, which has {', '.join(map(str, labels))} of the MTC example."
+            f"network_los.yaml, which has {', '.join(labels)} of the MTC example."
         )
-    if lacking := [str(p) for p in labels if p not in held]:
+    if lacking := [p for p in labels if p not in held]:
         notes.append(
             f"skims.omx has no cores of the periods {', '.join(lacking)}: a model that looks them "
             "up needs skims of its own."

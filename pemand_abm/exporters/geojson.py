@@ -27,6 +27,4 @@ def write_geojson(zones: GeoDataFrame, path: Path) -> None:
         # GDAL refuses to write over the empty file that reserves the name.
         temporary.unlink()
         # Without a name, the layer would have that of the temporary file.
-        layer.to_file(
-            temporary, layer="zones", driver="GeoJSON", engine="pyogrio", RFC7946="YES"
-        )
+        layer.to_file(temporary, layer="zones", driver="GeoJSON", engine="pyogrio", RFC7946="YES")

@@ -56,10 +56,13 @@ def write(source: Source, out: Path) -> list[str]:
     polygons = source.zones.to_crs(source.zones.estimate_utm_crs())
     plans = make_plans(stops, source, polygons)
     crs = f"EPSG:{polygons.crs.to_epsg()}"
-    with writing(out / FILE) as temporary, temporary.open("wb") as raw:
+    with (
+        writing(out / FILE) as temporary,
+        temporary.open("wb") as raw,
         # No file name and no date, so that the same run gives the same bytes.
-        with gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as file:
-            file.writelines(line.encode("utf-8") for line in _xml(plans, source, crs))
+        gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as file,
+    ):
+        file.writelines(line.encode("utf-8") for line in _xml(plans, source, crs))
     counts = _counts(source.trips, stops)
     write_csv(counts, out / LEGS)
     drawn, made = counts.loc["all", "trips"], counts.loc["all", "legs"]
@@ -331,11 +334,13 @@ def _ends(rows: pd.DataFrame, seed: int) -> np.ndarray:
 
 def _counts(trips: pd.DataFrame, stops: pd.DataFrame) -> pd.DataFrame:
     """Return `trips` drawn and `legs` made by purpose: a leg home has its tour's last purpose."""
-    legs = stops["purpose"].value_counts().add(
-        stops.loc[stops["at"] == stops["stops"] - 1, "last"].value_counts(), fill_value=0
+    legs = (
+        stops["purpose"]
+        .value_counts()
+        .add(stops.loc[stops["at"] == stops["stops"] - 1, "last"].value_counts(), fill_value=0)
     )
     # The leg into the last stop of a tour of two purposes leads from another place.
-    between = (stops["at"] > 0) & stops["purpose"].map(home_based)
+    between = (stops["at"] > 0) & stops["purpose"].map(home_based).astype(bool)
     inner = [p for p in trips if not home_based(p)]
     for purpose, n in stops.loc[between, "purpose"].value_counts().items():
         legs[purpose] -= n
@@ -360,13 +365,13 @@ def _xml(plans: pd.DataFrame, source: Source, crs: str) -> Iterator[str]:
     columns = ("person_id", "activity", "x", "y", "end")
     for person, activity, x, y, end in zip(*(plans[c].tolist() for c in columns), strict=True):
         if person != before:
-            yield f'{"" if before is None else _CLOSE}{heads[person]}'
+            yield f"{'' if before is None else _CLOSE}{heads[person]}"
         else:
             yield f'<leg mode="{modes[person]}"/>\n'
         ends = "" if end != end else f' end_time="{_clock(end)}"'
         yield f'<activity type="{activity}" x="{x:.1f}" y="{y:.1f}"{ends}/>\n'
         before = person
-    yield f'{"" if before is None else _CLOSE}</population>\n'
+    yield f"{'' if before is None else _CLOSE}</population>\n"
 
 
 _CLOSE = "</plan></person>\n"

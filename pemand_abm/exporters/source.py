@@ -85,17 +85,17 @@ class Source:
         Half of the home-based trips between two zones go each way; others begin where they are
         produced.
         """
-        return {
-            p: (pa + pa.T) / 2 if home_based(p) else pa for p, pa in self.productions.items()
-        }
+        return {p: (pa + pa.T) / 2 if home_based(p) else pa for p, pa in self.productions.items()}
 
     @cached_property
     def region(self) -> Region:
         """The region, read anew; an error if its files are not those that the run was made of."""
         folder = self.given_region or Path(str(self.manifest.get("region_folder", "")))
         if not (folder / "recipe.yaml").is_file():
-            told = f"{folder}, which run.yaml names, is" if self.manifest.get("region_folder") else (
-                "run.yaml does not say where the region is, and none is"
+            told = (
+                f"{folder}, which run.yaml names, is"
+                if self.manifest.get("region_folder")
+                else ("run.yaml does not say where the region is, and none is")
             )
             raise PemandError(
                 f"{self.folder}: land use and skims are the region's, and {told} not there; "
@@ -119,7 +119,9 @@ class Source:
         try:
             return pd.read_parquet(path)
         except (OSError, ValueError) as fault:
-            raise PemandError(f"{path}: cannot be read ({fault}); run `pemand run` again") from fault
+            raise PemandError(
+                f"{path}: cannot be read ({fault}); run `pemand run` again"
+            ) from fault
 
 
 def open_source(folder: Path, region: Path | None = None) -> Source:
