@@ -15,6 +15,7 @@ from rich.console import Console
 
 from pemand_abm import __version__
 from pemand_abm.cli_evaluate import evaluate
+from pemand_abm.cli_export import export
 from pemand_abm.cli_options import FILE, FOLDER, say
 from pemand_abm.cli_train import train
 from pemand_abm.errors import Stopped
@@ -27,6 +28,7 @@ def main() -> None:
 
 
 main.add_command(evaluate)
+main.add_command(export)
 main.add_command(train)
 
 

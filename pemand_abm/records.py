@@ -419,6 +419,7 @@ def manifest_of(study: Study, history: History, model: Model, settings_file: Pat
         "scenario": settings_file.stem,
         "title": scenario.title,
         "region": region.recipe.name,
+        "region_folder": str(scenario.region),
         "seed": scenario.seed,
         "model": dict(model.identity),
         "admitted": False,

@@ -35,6 +35,7 @@ LAYERS = [
         "periods",
         "vehicles",
         "export",
+        "exporters",
         "geopackage",
         "figures",
         "fit",
@@ -42,7 +43,7 @@ LAYERS = [
         "transcript",
     },
     {"scenario", "world", "study", "records", "forecast", "evaluation", "training"},
-    {"init", "doctor", "cli_options", "cli_evaluate", "cli_train", "cli", "__main__"},
+    {"init", "doctor", "cli_options", "cli_evaluate", "cli_export", "cli_train", "cli", "__main__"},
 ]
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 HEAVY = {
