@@ -16,16 +16,14 @@ REGION = ROOT / "synthpop" / "sf25"
 sys.path.insert(0, str(REGION))
 from build import RELATE, TENURE  # noqa: E402
 
-MODELS = [
-    "initialize_landuse", "initialize_households", "compute_accessibility", "school_location",
-    "workplace_location", "auto_ownership_simulate", "write_tables",
-]  # fmt: skip
+FIRST = ["initialize_landuse", "initialize_households"]
+THEN = ["compute_accessibility", "school_location", "write_tables"]  # both use the home zone
 RELOCATION, TARGETS = "pemand_relocation", "pemand_trip_targets"
 MODELS_OF = {
-    "moved": MODELS,  # reads households.csv with the zones after the moves
-    "after": [*MODELS[:2], RELOCATION, TARGETS, *MODELS[2:]],
-    "before": [MODELS[0], RELOCATION, MODELS[1], TARGETS, *MODELS[2:]],
-    "refuse": [*MODELS[:2], RELOCATION, MODELS[-1]],
+    "moved": [*FIRST, *THEN],  # reads households.csv with the zones after the moves
+    "after": [*FIRST, RELOCATION, TARGETS, *THEN],
+    "before": [FIRST[0], RELOCATION, FIRST[1], TARGETS, THEN[-1]],
+    "refuse": [*FIRST, RELOCATION, THEN[-1]],
 }
 ZONE = "land_use.zone_id"
 
@@ -112,7 +110,7 @@ def ours(folder: Path) -> pd.DataFrame:
 def final(folder: Path, name: str, table: str) -> pd.DataFrame:
     """Return a table that a run of ActivitySim left."""
     file = folder / "prototype_mtc" / f"output_{name}" / f"final_{table}.csv"
-    return pd.read_csv(file, index_col=0).sort_index()
+    return pd.read_csv(file, index_col=f"{table[:-1]}_id").sort_index()
 
 
 def check(folder: Path) -> int:
@@ -146,8 +144,11 @@ def check(folder: Path) -> int:
     for table in ("households", "persons"):
         moved = final(folder, "moved", table)
         for name in ("after", "before"):
-            same = final(folder, name, table)[moved.columns].equals(moved)
-            tests[f"{table} with the step {name} are those of an input that has moved"] = same
+            found = final(folder, name, table)
+            shared = [c for c in found if not c.startswith("pemand_")]
+            tests[f"{table} with the step {name} are those of an input that has moved"] = (
+                len(shared) > 20 and found[shared].equals(moved[shared])
+            )
     for told, holds in tests.items():
         print(f"{'yes' if holds else 'NO ':3}  {told}")
     return 0 if all(tests.values()) else 1
