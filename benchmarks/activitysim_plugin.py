@@ -124,7 +124,9 @@ def check(folder: Path) -> int:
     print(f"final_households.csv: {', '.join(c for c in given if c.startswith('pemand_'))}")
     print(theirs.loc[changed, ["home_zone_id", *given.filter(like="pemand_")]].head().to_string())
     print(f"{changed.sum():,} of {len(given):,} households live in another zone (home_zone_id)")
-    print(f"{theirs['pemand_trips'].sum():,.0f} trips a weekday, {len(run):,} households of the run")
+    print(
+        f"{theirs['pemand_trips'].sum():,.0f} trips a weekday, {len(run):,} households of the run"
+    )
     refusal = (folder / "refuse.log").read_text(encoding="utf-8")
     line = next((s for s in refusal.splitlines() if s.startswith("pemand_extension.runs.Run")), "")
     print(line)
@@ -146,9 +148,9 @@ def check(folder: Path) -> int:
         for name in ("after", "before"):
             found = final(folder, name, table)
             shared = [c for c in found if not c.startswith("pemand_")]
-            tests[f"{table} with the step {name} are those of an input that has moved"] = (
-                len(shared) > 20 and found[shared].equals(moved[shared])
-            )
+            tests[f"{table} with the step {name} are those of an input that has moved"] = len(
+                shared
+            ) > 20 and found[shared].equals(moved[shared])
     for told, holds in tests.items():
         print(f"{'yes' if holds else 'NO ':3}  {told}")
     return 0 if all(tests.values()) else 1

@@ -38,6 +38,21 @@ def read_homes(run: Path, key: str) -> pd.DataFrame:
     return homes.set_index(key, drop=False).rename_axis(None)
 
 
+def in_zones_of(run: Path, homes: pd.DataFrame, known: pd.Series) -> pd.DataFrame:
+    """Return *homes* with the zone numbers of the run's matrices, if its own ids are not *known*.
+
+    ActivitySim's zones are numbers; `trips_zones.csv` stands beside matrices whose ids are text or
+    too large, and says which number each has.
+    """
+    file = run / "trips_zones.csv"
+    columns = ["home_zone_id_before", "home_zone_id"]
+    if not file.exists() or homes[columns].isin(set(known)).all(axis=None):
+        return homes
+    table = pd.read_csv(file, dtype={"original_id": str})
+    numbers = table.set_index("original_id")["zone_number"]
+    return homes.assign(**{c: homes[c].astype(str).map(numbers) for c in columns})
+
+
 def read_trips(run: Path, columns: Sequence[str] | None) -> pd.DataFrame:
     """Return trips of a weekday by household of the run, indexed by the run's `household_id`.
 
@@ -48,14 +63,16 @@ def read_trips(run: Path, columns: Sequence[str] | None) -> pd.DataFrame:
     known = _columns(file)
     wanted = list(columns) if columns else ["value", *purposes(run, known), "negotiated"]
     if strange := [c for c in wanted if c not in known]:
-        raise RunError(f"{file}: has no column {listed(strange)}; it has {listed(known, len(known))}")
+        raise RunError(
+            f"{file}: has no column {listed(strange)}; it has {listed(known, len(known))}"
+        )
     table = _table(run, file.name, list(dict.fromkeys(["household_id", "kind", "minute", *wanted])))
     days = table[table["kind"] == "trips"].sort_values("minute", kind="stable")
     return days.drop_duplicates("household_id", keep="last").set_index("household_id")[wanted]
 
 
 def purposes(run: Path, known: Sequence[str]) -> list[str]:
-    """Return the columns of *known* that hold trips of one purpose: `demand.csv` has all of them."""
+    """Return the columns of *known* that hold trips of one purpose: `demand.csv` has them all."""
     file = run / "demand.csv"
     try:
         header = pd.read_csv(file, nrows=0).columns
@@ -72,8 +89,8 @@ def listed(values: Sequence[object], most: int = 3) -> str:
 def _columns(file: Path) -> list[str]:
     if not (file.parent / "run.yaml").exists():
         raise RunError(
-            f"{file.parent}: is no finished run of pemand-abm (it has no run.yaml); name its folder "
-            "under `run` in pemand.yaml, as seen from that file"
+            f"{file.parent}: is no finished run of pemand-abm (it has no run.yaml); "
+            "name its folder under `run` in pemand.yaml, as seen from that file"
         )
     try:
         return list(pyarrow.parquet.read_schema(file).names)

@@ -20,7 +20,7 @@ class PemandSettings(PydanticReadable):
     """Folder of a finished run, relative to the folder of `pemand.yaml`."""
 
     household_id: Literal["household_id", "seed_id"] = "household_id"
-    """Column of the run's households with ActivitySim's ids: `seed_id` if its population was given."""
+    """Column of the run's households with ActivitySim's ids: `seed_id` of a given population."""
 
     not_in_run: Literal["refuse", "keep"] = "refuse"
     """Whether households that the run does not have stop ActivitySim, or stay as they are."""

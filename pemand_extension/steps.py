@@ -10,7 +10,7 @@ from activitysim.core import workflow
 from activitysim.core.input import read_input_table
 
 from pemand_extension import joining
-from pemand_extension.runs import RunError, read_homes, read_trips
+from pemand_extension.runs import RunError, in_zones_of, read_homes, read_trips
 from pemand_extension.settings import FILE, PemandSettings
 
 logger = logging.getLogger(__name__)
@@ -33,6 +33,7 @@ def pemand_relocation(
     homes = read_homes(settings.run, settings.household_id)
     ids = joining.matched(households, homes, settings.household_id, settings.not_in_run)
     own = land_use.get(f"_original_{land_use.index.name}", land_use.index.to_series())
+    homes = in_zones_of(settings.run, homes, own)
     moved = joining.relocated(households, homes, ids, own)
     if after:
         _initialize_again(state, moved, households)
@@ -73,9 +74,7 @@ def _is_right_after_initialize(models: list[str]) -> bool:
     return True
 
 
-def _initialize_again(
-    state: workflow.State, moved: pd.DataFrame, households: pd.DataFrame
-) -> None:
+def _initialize_again(state: workflow.State, moved: pd.DataFrame, households: pd.DataFrame) -> None:
     """Repeat `initialize_households` as it would have been with the homes of *moved*.
 
     The input is read again, since annotations need not be repeatable: the example's writes over
