@@ -201,6 +201,13 @@ def test_the_plugin_imports_nothing_of_the_program_and_is_importable_without_act
     assert done.stdout.strip() == "False"
 
 
+def test_every_setting_and_column_is_documented():
+    told = (ROOT / "docs" / "howto-activitysim.md").read_text(encoding="utf-8")
+    tree = ast.parse((ROOT / "pemand_extension" / "settings.py").read_text(encoding="utf-8"))
+    settings = [n.target.id for n in ast.walk(tree) if isinstance(n, ast.AnnAssign)]
+    assert len(settings) == 4 and all(f"| `{name}` |" in told for name in settings)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3_600)
 def test_activitysim_runs_its_example_with_both_steps(tmp_path):
