@@ -220,6 +220,7 @@ def run(
     in the run's journal.
     """
     from pemand_abm import records, study
+    from pemand_abm.admission import admit
     from pemand_abm.models import open_model
     from pemand_abm.models.journal import Journal
     from pemand_abm.models.progress import Progress
@@ -243,6 +244,9 @@ def run(
     with ExitStack() as stack:
         if hasattr(wanted, "close"):
             stack.callback(wanted.close)
+        admission = admit(settings, wanted.identity)
+        for reason in admission.reasons:
+            say(f"{reason}: its negotiations stay out of the totals")
         prepared = study.prepare(settings, say)
         journal = Journal(wanted, out / "journal.sqlite", replay_only=replay)
         stack.callback(journal.close)
@@ -259,7 +263,7 @@ def run(
                 "Run the same command again to go on."
             ) from None
         talked = time.monotonic()
-    manifest = records.manifest_of(prepared, history, wanted, scenario)
+    manifest = records.manifest_of(prepared, history, wanted, scenario, admission)
     manifest |= {
         "calls": progress.calls,
         "calls_asked": journal.asked,

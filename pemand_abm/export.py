@@ -60,6 +60,7 @@ def write_demand(
     events: pd.DataFrame,
     quarters_trips: pd.DataFrame | None = None,
     settings: DemandSettings | None = None,
+    at_home: pd.DataFrame | None = None,
 ) -> list[str]:
     """Write a run's demand, matrices and map, and return notes for the manifest.
 
@@ -80,9 +81,11 @@ def write_demand(
         Trips of the persons in group quarters, zones x purposes; they get columns of their own.
     settings : DemandSettings, optional
         Attraction rates, decays and skims.
+    at_home : DataFrame, optional
+        Trips at the homes, zones x purposes, in place of what the decisions add up to.
     """
     out, settings, zones = Path(out), settings or DemandSettings(), region.zones
-    demand = zone_demand(decisions, households, zones, settings.rates)
+    demand = zone_demand(decisions, households, zones, settings.rates, at_home)
     cores, notes = trip_matrices(demand, region.skims, settings)
     moves = moves_matrix(events, zones.index)
     table = demand_table(

@@ -98,6 +98,7 @@ class Scenario(Strict):
     model: str = "embedded"
     base_url: str | None = None
     exact: bool = True
+    cards: Path | None = None
     days: Annotated[int, Field(ge=1, le=365)] = 365
     negotiate: Negotiate = Negotiate()
     budget: Budget = Budget()
@@ -116,7 +117,13 @@ def read_scenario(path: Path) -> Scenario:
         for name in ("region", "rates")
         if not (folder / getattr(scenario, name)).is_dir()
     ]
+    if scenario.cards is not None and not (folder / scenario.cards).exists():
+        faults.append(
+            f"cards: there is no file or folder {scenario.cards}; the path is relative to this file"
+        )
     if faults:
         raise SettingsError(listed(faults, str(path)))
     places = {name: (folder / getattr(scenario, name)).resolve() for name in ("region", "rates")}
+    if scenario.cards is not None:
+        places["cards"] = (folder / scenario.cards).resolve()
     return scenario.model_copy(update=places)

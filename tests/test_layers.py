@@ -26,8 +26,8 @@ LAYERS = [
         "surveys",
     },
     {"talks", "agreements", "terms", "desk", "housing", "relocation", "sample"},
-    {"demand", "export", "geopackage", "figures", "fit", "report", "transcript"},
-    {"scenario", "world", "study", "records", "evaluation", "training"},
+    {"demand", "export", "geopackage", "figures", "fit", "report", "transcript", "estimator"},
+    {"scenario", "admission", "totals", "world", "study", "records", "evaluation", "training"},
     {"init", "doctor", "cli_options", "cli_evaluate", "cli_train", "cli", "__main__"},
 ]
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
