@@ -26,9 +26,16 @@ import numpy as np
 import pandas as pd
 
 from pemand_abm import keys
-from pemand_abm.estimator import LEAST_UPDATE, update_surrogate, variance, with_interval
+from pemand_abm.estimator import (
+    FOLDS,
+    LEAST_UPDATE,
+    folds_of,
+    left_out_factors,
+    variance,
+    with_interval,
+)
 from pemand_abm.region import read_region
-from pemand_abm.sample import chosen, design_sample, household_types
+from pemand_abm.sample import Draw, design_sample, household_types
 from pemand_abm.surrogate import draw_trips, expected_trips, read_rates
 from pemand_abm.synthesis import synthesize
 
@@ -66,29 +73,26 @@ def study(
     `plain` is the estimate without the update of the surrogate.
     """
     design = design_sample(households, surrogate["sd"], n)
-    kind = household_types(households)
-    sums = surrogate["mean"].groupby(kind).sum()
-    generator = keys.generator(seed, "estimator study", n)
-    table = pd.DataFrame(
-        {
-            "stratum": design["stratum"],
-            "inclusion": design["inclusion"],
-            "observed": answer,
-            "predicted": surrogate["mean"],
-        }
+    draw, generator = Draw.of(design), keys.generator(seed, "estimator study", n)
+    strata, kinds = (
+        pd.factorize(values, sort=True)[0]
+        for values in (design["stratum"], household_types(households))
     )
+    share, y, f = (
+        values.to_numpy(float) for values in (design["inclusion"], answer, surrogate["mean"])
+    )
+    sums, order = np.bincount(kinds, f), keys.uniforms(households.index, "fold")
     rows = []
     for _ in range(draws):
-        sampled = table.iloc[chosen(design, generator.random(len(design)))]
-        update = update_surrogate(sampled, kind)
-        means = sampled["predicted"] * update.left_out
-        residual = (sampled["observed"] - means).to_numpy(float)
-        inclusion = sampled["inclusion"].to_numpy(float)
-        spread, df = variance(
-            residual[:, None], inclusion, pd.factorize(sampled["stratum"], sort=True)[0]
-        )
-        plain = sums.sum() + ((sampled["observed"] - sampled["predicted"]) / inclusion).sum()
-        total = (sums * update.everybody).sum() + (residual / inclusion).sum()
+        s = draw.rows(generator.random(len(design)))
+        factor = np.ones((FOLDS, len(sums)))
+        fold = folds_of(order[s], strata[s])
+        if n >= LEAST_UPDATE:
+            factor = left_out_factors(y[s], f[s], share[s], kinds[s], len(sums), fold, FOLDS)
+        residual = y[s] - f[s] * factor[fold, kinds[s]]
+        spread, df = variance(residual[:, None], share[s], strata[s])
+        total = (sums * factor.mean(axis=0)).sum() + (residual / share[s]).sum()
+        plain = sums.sum() + ((y[s] - f[s]) / share[s]).sum()
         rows.append((total, np.sqrt(spread[0]), df[0], plain))
     return with_interval(pd.DataFrame(rows, columns=["estimate", "se", "df", "plain"]))
 

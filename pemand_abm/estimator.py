@@ -133,7 +133,7 @@ class Updated:
 
 
 def update_surrogate(
-    sampled: pd.DataFrame, kind: pd.Series, least: int = LEAST_UPDATE, folds: int = FOLDS
+    sampled: pd.DataFrame, least: int = LEAST_UPDATE, folds: int = FOLDS
 ) -> Updated:
     """Return factors on the surrogate's means by household type, cross-fitted.
 
@@ -142,25 +142,18 @@ def update_surrogate(
     Parameters
     ----------
     sampled : DataFrame
-        Index household_id; `stratum`, `inclusion`, `observed` and `predicted` (trips).
-    kind : Series
-        The household types of everybody, by household_id.
+        Index household_id; `stratum`, `inclusion`, `kind` (household type), `observed` and
+        `predicted` (trips).
     """
-    own = kind.reindex(sampled.index)
-    kinds = pd.Index(sorted(kind.unique()), name="kind")
-    ones = pd.Series(1.0, index=kinds)
+    code, kinds = pd.factorize(sampled["kind"], sort=True)
     if len(sampled) < least:
-        return Updated(ones, pd.Series(1.0, index=sampled.index), False)
-    fold = _folds(sampled, folds)
-    code = kinds.get_indexer(own)
-    weight = 1 / sampled["inclusion"].to_numpy(float)
-    shape = (folds, len(kinds))
-    y, f, n = (
-        np.bincount(fold * len(kinds) + code, w, folds * len(kinds)).reshape(shape)
-        for w in (weight * sampled["observed"], weight * sampled["predicted"], np.ones(len(fold)))
+        return Updated(pd.Series(1.0, kinds), pd.Series(1.0, sampled.index), False)
+    stratum = pd.factorize(sampled["stratum"], sort=True)[0]
+    fold = folds_of(keys.uniforms(sampled.index, "fold"), stratum, folds)
+    inclusion, observed, predicted = (
+        sampled[c].to_numpy(float) for c in ("inclusion", "observed", "predicted")
     )
-    y, f, n = (values.sum(axis=0) - values for values in (y, f, n))
-    factor = np.where((n >= LEAST_DIRECT) & (f > 0), y / np.where(f > 0, f, 1.0), 1.0)
+    factor = left_out_factors(observed, predicted, inclusion, code, len(kinds), fold, folds)
     return Updated(
         pd.Series(factor.mean(axis=0), index=kinds),
         pd.Series(factor[fold, code], index=sampled.index),
@@ -168,13 +161,38 @@ def update_surrogate(
     )
 
 
-def _folds(sampled: pd.DataFrame, folds: int) -> np.ndarray:
-    """Return each household's fold: balanced within strata, drawn by the household's own key."""
-    order = pd.Series(keys.uniforms(sampled.index, "fold"), index=sampled.index)
-    rank = order.groupby(sampled["stratum"]).rank(method="first").astype("int64")
-    # Strata begin at folds of their own, else the first folds would take all that is left over.
-    start = pd.factorize(sampled["stratum"], sort=True)[0]
-    return ((rank.to_numpy() + start) % folds).astype("int64")
+def left_out_factors(
+    observed: np.ndarray,
+    predicted: np.ndarray,
+    inclusion: np.ndarray,
+    kind: np.ndarray,
+    kinds: int,
+    fold: np.ndarray,
+    folds: int,
+) -> np.ndarray:
+    """Return observed over predicted totals by fold left out and kind, shape (folds, kinds).
+
+    1 where the other folds have fewer than ten households of the kind.
+    """
+    place = fold * kinds + kind
+    y, f, n = (
+        np.bincount(place, w, folds * kinds).reshape(folds, kinds)
+        for w in (observed / inclusion, predicted / inclusion, np.ones(len(fold)))
+    )
+    y, f, n = (values.sum(axis=0) - values for values in (y, f, n))
+    return np.where((n >= LEAST_DIRECT) & (f > 0), y / np.where(f > 0, f, 1.0), 1.0)
+
+
+def folds_of(u: np.ndarray, stratum: np.ndarray, folds: int = FOLDS) -> np.ndarray:
+    """Return each household's fold by its random number *u*: balanced within strata.
+
+    Strata begin at folds of their own, else the first folds would take all that is left over.
+    """
+    order = np.lexsort((u, stratum))
+    starts = np.searchsorted(stratum[order], stratum[order])
+    fold = np.empty(len(u), dtype="int64")
+    fold[order] = (np.arange(len(u)) - starts + stratum[order]) % folds
+    return fold
 
 
 # --- totals --------------------------------------------------------------------------------------
@@ -215,9 +233,13 @@ def estimate_totals(
         level add up to the region.
     """
     if update is None:
-        known = sampled.assign(observed=observed[ALL], predicted=predicted.loc[sampled.index, ALL])
-        update = update_surrogate(known, kind)
-    means = predicted.mul(kind.map(update.everybody).astype(float), axis=0)
+        update = update_surrogate(
+            sampled.assign(
+                kind=kind, observed=observed[ALL], predicted=predicted.loc[sampled.index, ALL]
+            )
+        )
+    # A type that nobody sampled has keeps the surrogate's mean.
+    means = predicted.mul(kind.map(update.everybody).astype(float).fillna(1.0), axis=0)
     errors = observed - predicted.loc[sampled.index].mul(update.left_out, axis=0)
     inclusion = sampled["inclusion"].to_numpy(float)
     stratum = pd.factorize(sampled["stratum"], sort=True)[0]

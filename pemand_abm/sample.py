@@ -9,6 +9,8 @@ scenarios share their sample.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pandas as pd
 
@@ -86,19 +88,36 @@ def design_sample(households: pd.DataFrame, uncertainty: pd.Series, n: int) -> p
     )
 
 
-def chosen(design: pd.DataFrame, u: np.ndarray) -> np.ndarray:
-    """Return the places of the households drawn from a design with their random numbers *u*.
+@dataclass(frozen=True, slots=True, eq=False)
+class Draw:
+    """A design made ready for many draws; rows stand for households in the design's order.
 
-    Pareto sampling: in each stratum the smallest odds of *u* over the odds of inclusion.
+    `odds` of inclusion of each row; `strata` the rows of each stratum with the n taken from it.
     """
-    inclusion = design["inclusion"].to_numpy(float)
-    with np.errstate(divide="ignore"):
-        rank = u / (1 - u) / (inclusion / (1 - inclusion))
-    drawn = []
-    for _, rows in sorted(design.groupby("stratum", sort=True).indices.items()):
-        n = int(design["taken"].iat[rows[0]])
-        drawn.append(rows[np.argsort(rank[rows], kind="stable")[:n]])
-    return np.concatenate(drawn) if drawn else np.array([], dtype="int64")
+
+    odds: np.ndarray
+    strata: tuple[tuple[np.ndarray, int], ...]
+
+    @classmethod
+    def of(cls, design: pd.DataFrame) -> Draw:
+        inclusion = design["inclusion"].to_numpy(float)
+        with np.errstate(divide="ignore"):
+            odds = inclusion / (1 - inclusion)
+        rows = sorted(design.groupby("stratum").indices.items())
+        return cls(odds, tuple((at, int(design["taken"].iat[at[0]])) for _, at in rows))
+
+    def rows(self, u: np.ndarray) -> np.ndarray:
+        """Return the rows drawn with the households' random numbers *u*, stratum by stratum.
+
+        Pareto sampling: the smallest odds of *u* over the odds of inclusion (Rosén 1997).
+        """
+        rank = u / (1 - u) / self.odds
+        drawn = [
+            at if n >= len(at) else at[np.argpartition(rank[at], n - 1)[:n]]
+            for at, n in self.strata
+            if n
+        ]
+        return np.concatenate(drawn) if drawn else np.array([], dtype="int64")
 
 
 def draw_sample(
@@ -115,7 +134,7 @@ def draw_sample(
         return nobody.iloc[:0]
     design = design_sample(households, uncertainty, n)
     u = keys.uniforms(households.index, seed, "permanent", kind)
-    drawn = chosen(design, u)
+    drawn = Draw.of(design).rows(u)
     return design.iloc[drawn[np.argsort(u[drawn], kind="stable")]][["stratum", "inclusion"]]
 
 

@@ -69,8 +69,10 @@ def totals_of(study: Study, decisions: pd.DataFrame, admitted: bool) -> Totals:
     predicted = shares.mul(study.expected["mean"], axis=0).assign(**{ALL: study.expected["mean"]})
     told = rows.loc[sampled.index, "negotiated"].astype(float)
     observed = shares.loc[sampled.index].mul(told, axis=0).assign(**{ALL: told})
-    known = sampled.assign(observed=told, predicted=predicted.loc[sampled.index, ALL])
-    update = estimator.update_surrogate(known, kind)
+    known = sampled.assign(
+        kind=kind, observed=told, predicted=predicted.loc[sampled.index, ALL]
+    )
+    update = estimator.update_surrogate(known)
 
     def estimate(domains: pd.DataFrame, targets: list[str]) -> pd.DataFrame:
         return estimator.estimate_totals(
