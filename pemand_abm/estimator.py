@@ -240,7 +240,8 @@ def estimate_totals(
         )
     # A type that nobody sampled has keeps the surrogate's mean.
     means = predicted.mul(kind.map(update.everybody).astype(float).fillna(1.0), axis=0)
-    errors = observed - predicted.loc[sampled.index].mul(update.left_out, axis=0)
+    own = predicted.reindex(sampled.index).mul(update.left_out, axis=0)
+    errors = observed.reindex(sampled.index) - own
     inclusion = sampled["inclusion"].to_numpy(float)
     stratum = pd.factorize(sampled["stratum"], sort=True)[0]
     targets = list(predicted.columns)
@@ -252,7 +253,7 @@ def estimate_totals(
         # Respondents x (domain, target), NaN outside the domain.
         inside = place[:, None] == np.arange(len(base))[None, :]
         wide = np.where(inside[:, :, None], errors.to_numpy(float)[:, None, :], np.nan)
-        wide = wide.reshape(len(own), -1)
+        wide = wide.reshape(len(own), len(base) * len(targets))
         variances, df = variance(wide, inclusion, stratum)
         gain = np.nansum(wide / inclusion[:, None], axis=0)
         count = np.repeat(inside.sum(axis=0), len(targets))

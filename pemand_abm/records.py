@@ -29,7 +29,7 @@ from pemand_abm.surrogate import PURPOSES, group_quarters_trips
 from pemand_abm.synthesis import fit_summary
 from pemand_abm.tables import sha256, write_csv, write_json_lines, write_parquet, write_text
 from pemand_abm.terms import LAND_USE
-from pemand_abm.totals import INTERVAL, Totals, totals_of, with_sources
+from pemand_abm.totals import INTERVAL, Totals, settle
 from pemand_abm.world import TRAVEL_MINUTE, Heard, History, Settled
 
 # Only zone ids that an OMX lookup cannot hold have the first two, only runs with plans the third;
@@ -229,9 +229,7 @@ def settled(households: pd.DataFrame, events: pd.DataFrame, districts: pd.Series
 def write_run(study: Study, history: History, out: Path, manifest: dict) -> dict:
     """Write all files of a run but the report into *out*, and return the whole manifest."""
     decisions, events = decisions_table(study, history.heard), events_table(study, history)
-    if manifest["admitted"]:
-        decisions = with_sources(study, decisions)
-    totals = totals_of(study, decisions, manifest["admitted"])
+    decisions, totals = settle(study, decisions, manifest["admitted"])
     population = study.population
     quarters = group_quarters_trips(population.group_quarters["persons"], study.rates)
     notes = write_demand(

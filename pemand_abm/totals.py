@@ -38,6 +38,18 @@ class Totals:
     notes: tuple[str, ...] = ()
 
 
+def settle(study: Study, decisions: pd.DataFrame, admitted: bool) -> tuple[pd.DataFrame, Totals]:
+    """Return a run's decisions and totals: with the negotiations in them where they are used."""
+    if not admitted:
+        return decisions, totals_of(study, decisions, False)
+    entered = with_sources(study, decisions)
+    totals = totals_of(study, entered, True)
+    if totals.at_home is not None:
+        return entered, totals
+    shown = totals_of(study, decisions, False)
+    return decisions, Totals(shown.table, None, totals.notes)
+
+
 def with_sources(study: Study, decisions: pd.DataFrame) -> pd.DataFrame:
     """Return the decisions with the negotiated trips of an admitted model in them.
 
