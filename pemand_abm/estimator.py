@@ -235,7 +235,9 @@ def estimate_totals(
     if update is None:
         update = update_surrogate(
             sampled.assign(
-                kind=kind, observed=observed[ALL], predicted=predicted.loc[sampled.index, ALL]
+                kind=kind.reindex(sampled.index),
+                observed=observed[ALL],
+                predicted=predicted[ALL].reindex(sampled.index),
             )
         )
     # A type that nobody sampled has keeps the surrogate's mean.

@@ -82,7 +82,9 @@ def totals_of(study: Study, decisions: pd.DataFrame, admitted: bool) -> Totals:
     told = rows.loc[sampled.index, "negotiated"].astype(float)
     observed = shares.loc[sampled.index].mul(told, axis=0).assign(**{ALL: told})
     known = sampled.assign(
-        kind=kind, observed=told, predicted=predicted.loc[sampled.index, ALL]
+        kind=kind.reindex(sampled.index),
+        observed=told,
+        predicted=predicted[ALL].reindex(sampled.index),
     )
     update = estimator.update_surrogate(known)
 
