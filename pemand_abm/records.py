@@ -238,6 +238,7 @@ def write_run(study: Study, history: History, out: Path, manifest: dict) -> dict
         population.households,
         decisions,
         events,
+        study.rates,
         quarters,
         study.demand,
         totals.at_home,
