@@ -14,6 +14,7 @@ import click
 from rich.console import Console
 
 from pemand_abm import __version__
+from pemand_abm.cli_estimate import estimate
 from pemand_abm.cli_evaluate import evaluate
 from pemand_abm.cli_options import FILE, FOLDER, say
 from pemand_abm.cli_train import train
@@ -26,6 +27,7 @@ def main() -> None:
     """Zone-level travel and relocation demand from households whose members negotiate."""
 
 
+main.add_command(estimate)
 main.add_command(evaluate)
 main.add_command(train)
 

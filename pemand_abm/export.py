@@ -99,7 +99,9 @@ def write_demand(
     )
     layer = map_table(table, demand.at_home, moves, zones["dwellings"])
     balance = balance_table(demand, cores, region.skims, settings)
-    vehicles = vehicle_trips(decisions, households, rates.modes)
+    vehicles = vehicle_trips(
+        decisions, households, rates.modes, None if at_home is None else at_home.sum()
+    )
     flows = od_matrices(cores, rates.periods)
     write_csv(table, out / "demand.csv")
     write_csv(column_meanings({"demand.csv": table, "zones.gpkg": layer}), out / "columns.csv")

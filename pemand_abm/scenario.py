@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from pemand_abm.demand import DECAY, MINUTES, RATES
 from pemand_abm.errors import SettingsError, listed
@@ -16,13 +16,22 @@ from pemand_abm.settings import Strict, read_settings
 
 Whole = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0)]
+EVERYBODY = 10**9
+
+
+def _households(given: object) -> object:
+    """Return the count that `all` and `none` stand for; another value as it is."""
+    return {"all": EVERYBODY, "none": 0}.get(given, given) if isinstance(given, str) else given
+
+
+Households = Annotated[int, Field(ge=0, le=EVERYBODY), BeforeValidator(_households)]
 
 
 class Negotiate(Strict):
-    """How many households talk about each decision."""
+    """How many households talk about each decision; trips and relocation take `all` and `none`."""
 
-    trips: Whole = 6
-    relocation: Whole = 2
+    trips: Households = 6
+    relocation: Households = 2
     terms: Whole = 0
     shared_trip: Whole = 0
 

@@ -76,6 +76,8 @@ def test_with_a_level_card_demand_is_what_the_estimates_say(admitted):
             core = purpose.upper()
             for total in (demand[f"{core}_P"], demand[f"{core}_A"], np.array(file[core])):
                 assert total.sum() == pytest.approx(region[purpose], abs=1e-4)
+    persons = pd.read_csv(out / "vehicle_trips.csv").set_index("purpose")["person_trips"]
+    assert persons[list(PURPOSES)].tolist() == pytest.approx(region[list(PURPOSES)].tolist())
     home_based = [p for p in PURPOSES if p != "nhb"]
     by_district = demand.groupby("district")[[f"{p.upper()}_P" for p in home_based]].sum()
     for name, row in by_district.iterrows():
