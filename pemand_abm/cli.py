@@ -14,6 +14,7 @@ import click
 from rich.console import Console
 
 from pemand_abm import __version__
+from pemand_abm.cli_estimate import estimate
 from pemand_abm.cli_evaluate import evaluate
 from pemand_abm.cli_export import export
 from pemand_abm.cli_options import FILE, FOLDER, say
@@ -27,6 +28,7 @@ def main() -> None:
     """Zone-level travel and relocation demand from households whose members negotiate."""
 
 
+main.add_command(estimate)
 main.add_command(evaluate)
 main.add_command(export)
 main.add_command(train)
@@ -222,6 +224,7 @@ def run(
     in the run's journal.
     """
     from pemand_abm import forecast, records, study
+    from pemand_abm.admission import admit
     from pemand_abm.models import open_model
     from pemand_abm.models.journal import Journal
     from pemand_abm.models.progress import Progress
@@ -245,6 +248,9 @@ def run(
     with ExitStack() as stack:
         if hasattr(wanted, "close"):
             stack.callback(wanted.close)
+        admission = admit(settings, wanted.identity)
+        for reason in admission.reasons:
+            say(f"{reason}: its negotiations stay out of the totals")
         prepared = study.prepare(settings, say)
         # Households whose facts the scenario leaves alone have said it all in the base's run.
         earlier = out.parent / (settings.base or out).stem / "journal.sqlite"
@@ -265,7 +271,7 @@ def run(
             ) from None
         talked = time.monotonic()
     later = forecast.forecast(prepared, history, say) if settings.years > 1 else None
-    manifest = records.manifest_of(prepared, history, wanted, scenario)
+    manifest = records.manifest_of(prepared, history, wanted, scenario, admission)
     manifest |= {
         "calls": progress.calls,
         "calls_asked": journal.asked,

@@ -16,6 +16,7 @@ import pandas as pd
 import yaml
 
 from pemand_abm import __version__
+from pemand_abm.admission import Admission
 from pemand_abm.agreements import in_words, outcome_of
 from pemand_abm.dialogue import Model
 from pemand_abm.domains import TRIPS
@@ -32,6 +33,7 @@ from pemand_abm.surrogate import PURPOSES, group_quarters_trips
 from pemand_abm.synthesis import fit_summary
 from pemand_abm.tables import sha256, write_csv, write_json_lines, write_parquet, write_text
 from pemand_abm.terms import LAND_USE
+from pemand_abm.totals import INTERVAL, Totals, settle
 from pemand_abm.world import TRAVEL_MINUTE, Heard, History, Settled
 
 if TYPE_CHECKING:
@@ -55,6 +57,10 @@ BY_TERMS = (
     "No evaluation card covers this model and these prompts, so every total is the survey "
     "surrogate's, but for where {n} movers go: they looked for a home by the terms that their "
     "members negotiated, as the scenario asks. How many households move is the census rate's."
+)
+ADMITTED = (
+    "This model has a level card, so {n} negotiated travel days entered the totals: "
+    "{total:,.0f}{interval} person trips on an average weekday. Moves are the census rate's."
 )
 NOBODY = "Nobody negotiated: every total is the survey surrogate's."
 
@@ -99,8 +105,7 @@ def decisions_table(study: Study, heard: list[Heard]) -> pd.DataFrame:
             "value": table["value"].astype("int64"),
             **{purpose: table[purpose].astype("int64") for purpose in PURPOSES},
             "expected": table["expected"],
-            # Negotiations enter only with both evaluation cards (ARCHITECTURE §5), through an
-            # estimator that is not built yet.
+            # Negotiated trips enter only with a level card (`totals.with_sources`).
             "source": "surrogate",
             "negotiated": table["negotiated"].astype("Int64"),
             "outcome": table["outcome"].fillna("").astype("str"),
@@ -256,6 +261,8 @@ def write_run(
     """
     decisions, events = decisions_table(study, history.heard), events_table(study, history)
     zone_of = _taken(events).to_dict()
+    reasons = _kept_out(study, manifest, later)
+    decisions, totals = settle(study, decisions, manifest["admitted"] and not reasons)
     last, days, year = study, decisions, events
     if later is not None:
         last, days = later.study, decisions_table(later.study, [])
@@ -274,7 +281,9 @@ def write_run(
         study.rates,
         quarters,
         study.demand,
+        totals.at_home,
     )
+    write_csv(totals.table, out / "estimates.csv")
     write_parquet(
         settled(population.households, year, last.region.zones["district"]),
         out / "households.parquet",
@@ -301,11 +310,13 @@ def write_run(
             "zones": len(study.region.zones),
             "households": len(population.households),
             "persons": len(population.persons),
-            "trips": int(last.trips["trips"].sum()),
+            "trips": _trips(days, totals),
             **{str(kind): int(n) for kind, n in counts.items()},
         },
         "notes": [
-            *_whose_totals(study, history),
+            *_whose_totals(study, history, totals),
+            *totals.notes,
+            *reasons,
             *_asleep(study),
             *_fewer(study, history),
             *_shortfall(groups, bool(study.policy.levers)),
@@ -328,8 +339,41 @@ def _completed(study: Study, history: History) -> pd.DataFrame:
     return groups.assign(completed=done, difference=done - groups["wanted"])
 
 
-def _whose_totals(study: Study, history: History) -> list[str]:
+def _kept_out(study: Study, manifest: dict, later: Forecast | None) -> list[str]:
+    """Say why an admitted model's negotiations stay out of this run's totals all the same."""
+    if not manifest["admitted"]:
+        return []
+    answers = any(c["card"] == "response" and c["passed"] for c in manifest["cards"])
+    reasons = []
+    if study.policy.levers and not answers:
+        reasons.append(
+            "Levers act, and the model has no response card: its negotiations stay out of the "
+            "totals."
+        )
+    if later is not None:
+        reasons.append(
+            "Negotiations were held in the base year alone: they stay out of the last year's "
+            "totals."
+        )
+    return reasons
+
+
+def _trips(decisions: pd.DataFrame, totals: Totals) -> int:
+    """Return the region's person trips of an average weekday, as `demand.csv` has them."""
+    if totals.at_home is not None:
+        return round(float(totals.at_home.sum().sum()))
+    return int(decisions["value"][decisions["kind"] == "trips"].sum())
+
+
+def _whose_totals(study: Study, history: History, totals: Totals) -> list[str]:
     """Return the sentence that says whose numbers the totals are, and what terms cannot tell."""
+    if totals.at_home is not None:
+        row = totals.table.loc[("region", "all", "all")]
+        about = "" if pd.isna(row["se"]) else f" [{row['low']:,.0f}, {row['high']:,.0f}]"
+        return [
+            ADMITTED.format(n=int(row["n"]), total=row["estimate"], interval=about),
+            INTERVAL,
+        ]
     held = sum(s.agreement is not None and s.talk.kind == "terms" for s in history.settled)
     if not held or study.terms is None:
         return [NOT_ADMITTED if history.heard or history.settled else NOBODY]
@@ -406,7 +450,13 @@ def _plan_record(plan: Settled, zone_of: dict) -> dict:
     return plan.talk.record(plan.agreement, plan.calls, **known)
 
 
-def manifest_of(study: Study, history: History, model: Model, settings_file: Path) -> dict:
+def manifest_of(
+    study: Study,
+    history: History,
+    model: Model,
+    settings_file: Path,
+    admission: Admission = Admission(),
+) -> dict:
     """Return what the run was made of; calls, tokens and times are added by who measured them."""
     scenario, region = study.scenario, study.region
     kinds = [h.talk.domain.name for h in history.heard if h.decision is not None]
@@ -422,16 +472,17 @@ def manifest_of(study: Study, history: History, model: Model, settings_file: Pat
         "region_folder": str(scenario.region),
         "seed": scenario.seed,
         "model": dict(model.identity),
-        "admitted": False,
+        **admission.as_dict(),
         "prompts_sha256": prompts_sha256(),
         "settings": scenario.model_dump(
-            mode="json", exclude={"region", "rates", "base_url", "levers"}
+            mode="json", exclude={"region", "rates", "base_url", "levers", "cards"}
         )
         | ({"levers": given} if (given := scenario.levers.given()) else {}),
         **({"levers": list(study.policy.levers)} if study.policy.levers else {}),
+        "sampled": {kind: len(sample) for kind, sample in study.samples.items()},
         "negotiations": {kind: kinds.count(kind) for kind in sorted(set(kinds))},
         "outcomes": pd.Series(ends, dtype="str").value_counts().sort_index().to_dict(),
-        "notes": list(getattr(model, "notes", ())),
+        "notes": [*map(_sentence, admission.reasons), *getattr(model, "notes", ())],
         "talk_calls": sum(h.calls for h in history.heard) + sum(s.calls for s in history.settled),
         "inputs": {
             **{
@@ -453,6 +504,10 @@ def manifest_of(study: Study, history: History, model: Model, settings_file: Pat
             },
         },
     }
+
+
+def _sentence(reason: str) -> str:
+    return f"{reason[0].upper()}{reason[1:]}."
 
 
 def stop_if_unreached(history: History, out: Path) -> None:

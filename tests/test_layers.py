@@ -41,9 +41,31 @@ LAYERS = [
         "fit",
         "report",
         "transcript",
+        "estimator",
     },
-    {"scenario", "world", "study", "records", "forecast", "evaluation", "training"},
-    {"init", "doctor", "cli_options", "cli_evaluate", "cli_export", "cli_train", "cli", "__main__"},
+    {
+        "scenario",
+        "admission",
+        "totals",
+        "costs",
+        "world",
+        "study",
+        "records",
+        "forecast",
+        "evaluation",
+        "training",
+    },
+    {
+        "init",
+        "doctor",
+        "cli_options",
+        "cli_estimate",
+        "cli_evaluate",
+        "cli_export",
+        "cli_train",
+        "cli",
+        "__main__",
+    },
 ]
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 HEAVY = {
