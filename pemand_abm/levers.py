@@ -22,6 +22,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pemand_abm import keys
 from pemand_abm.demand import DemandSettings, attractiveness, intrazonal
 from pemand_abm.errors import SettingsError, TableError, listed
+from pemand_abm.housing import DAY, YEAR
 from pemand_abm.ids import some
 from pemand_abm.people import Household
 from pemand_abm.prompting import phrase
@@ -31,8 +32,6 @@ from pemand_abm.settings import Strict, suggestion
 from pemand_abm.surrogate import PURPOSES, Rates, purpose_shares
 from pemand_abm.synthesis import Population
 
-DAY = 24 * 60
-YEAR = 365 * DAY
 JOBS = ("TOTEMP", "RETEMPN", "FPSEMPN", "HEREMPN", "OTHEMPN", "AGREMPN", "MWTEMPN")
 """The land-use columns of jobs that regions of MTC's form have."""
 OPENED = {"school": ("HSENROLL",), "office": ("TOTEMP", "FPSEMPN")}
@@ -62,7 +61,7 @@ def start_minute(start: str | None, base_year: int) -> int:
     if start is None:
         return 0
     day = pd.Timestamp(start)
-    passed = day.dayofyear - 1 - (day.is_leap_year and day.month > 2)
+    passed = day.day_of_year - 1 - (day.is_leap_year and day.month > 2)
     return (day.year - base_year) * YEAR + passed * DAY
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from pemand_abm.demand import DECAY, MINUTES, RATES
 from pemand_abm.errors import SettingsError, listed
@@ -17,13 +17,22 @@ from pemand_abm.settings import Strict, checked, read_mapping
 
 Whole = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0)]
+EVERYBODY = 10**9
+
+
+def _households(given: object) -> object:
+    """Return the count that `all` and `none` stand for; another value as it is."""
+    return {"all": EVERYBODY, "none": 0}.get(given, given) if isinstance(given, str) else given
+
+
+Households = Annotated[int, Field(ge=0, le=EVERYBODY), BeforeValidator(_households)]
 
 
 class Negotiate(Strict):
-    """How many households talk about each decision."""
+    """How many households talk about each decision; trips and relocation take `all` and `none`."""
 
-    trips: Whole = 6
-    relocation: Whole = 2
+    trips: Households = 6
+    relocation: Households = 2
     terms: Whole = 0
     shared_trip: Whole = 0
 
@@ -101,7 +110,9 @@ class Scenario(Strict):
     base_url: str | None = None
     remote: Literal["refuse", "allow"] = "refuse"
     exact: bool = True
+    cards: Path | None = None
     days: Annotated[int, Field(ge=1, le=365)] = 365
+    years: Annotated[int, Field(ge=1, le=100)] = 1
     negotiate: Negotiate = Negotiate()
     budget: Budget = Budget()
     talks: Talks = Talks()
@@ -109,6 +120,12 @@ class Scenario(Strict):
     housing: Housing = Housing()
     demand: Demand = Demand()
     levers: Levers = Levers()
+
+    @model_validator(mode="after")
+    def _years_are_whole(self) -> Scenario:
+        if self.years > 1 and self.days != 365:
+            raise ValueError("days: must be 365 where years is more than 1; leave it out")
+        return self
 
 
 def read_scenario(path: Path) -> Scenario:
@@ -120,9 +137,15 @@ def read_scenario(path: Path) -> Scenario:
         for name in ("region", "rates")
         if not (folder / getattr(scenario, name)).is_dir()
     ]
+    if scenario.cards is not None and not (folder / scenario.cards).exists():
+        faults.append(
+            f"cards: there is no file or folder {scenario.cards}; the path is relative to this file"
+        )
     if faults:
         raise SettingsError(listed(faults, str(path)))
     places = {name: (folder / getattr(scenario, name)).resolve() for name in ("region", "rates")}
+    if scenario.cards is not None:
+        places["cards"] = (folder / scenario.cards).resolve()
     return scenario.model_copy(update=places)
 
 

@@ -165,7 +165,7 @@ def health(run: Run) -> list[tuple[str, str]]:
     talks = [r for r in run.transcripts if not r.get("items")]
     plans = len(run.transcripts) - len(talks)
     turns = [t for r in talks for t in r.get("turns", []) if not t.get("skipped")]
-    asked = run.decisions[run.decisions["outcome"].fillna("") != ""]
+    asked = run.asked[run.asked["outcome"].fillna("") != ""]
     if not run.transcripts and asked.empty:
         return []
     unread = sum(_unread(t) for t in turns)
