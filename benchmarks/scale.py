@@ -36,9 +36,7 @@ def region(folder: Path, households: int) -> float:
     grown.to_csv(folder / "control_totals_zone.csv")
     land = pd.read_csv(source / "land_use.csv")
     counted = [
-        c
-        for c in land
-        if c not in AREAS and pd.api.types.is_numeric_dtype(land[c]) and not rate(c)
+        c for c in land if c not in AREAS and pd.api.types.is_numeric_dtype(land[c]) and not rate(c)
     ]
     land[counted] = land[counted].mul(factor)
     land["dwellings"] = land["dwellings"].round() + 1

@@ -1,4 +1,4 @@
-"""Whether a model's negotiations may enter totals: the cards that a scenario names (ARCHITECTURE §5).
+"""Whether a model's negotiations may enter totals: the cards that a scenario names.
 
 `pemand evaluate` writes a card for one model, adapter, set of prompts and way of moderation. It
 admits a run only where all of them are the run's own; `evaluation.cards` makes cards.
@@ -76,9 +76,7 @@ def admit(scenario: Scenario, identity: Mapping[str, Any]) -> Admission:
             failed = [c["what"] for c in card["criteria"] if not c["passed"]]
             reasons.append(f"the {kind} card {path.name} was not passed: {'; '.join(failed)}")
     level = passed.get("level", False)
-    return Admission(
-        level, level and passed.get("response", False), tuple(cards), tuple(reasons)
-    )
+    return Admission(level, level and passed.get("response", False), tuple(cards), tuple(reasons))
 
 
 def _ours(talks: Talks, identity: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """What a scenario's negotiations will take before they are held, and how sure they make a total.
 
 Calls are counted in a rehearsal: the scripted model holds some of the very talks, from the very
-prompts. How fast a model answers, and how many tokens a call of it has, is taken from an earlier run
-or from the user; nothing is assumed.
+prompts. How fast a model answers, and how many tokens a call of it has, is taken from an earlier
+run or from the user; nothing is assumed.
 """
 
 from __future__ import annotations

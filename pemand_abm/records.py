@@ -394,7 +394,9 @@ def manifest_of(
         "model": dict(model.identity),
         **admission.as_dict(),
         "prompts_sha256": prompts_sha256(),
-        "settings": scenario.model_dump(mode="json", exclude={"region", "rates", "base_url", "cards"}),
+        "settings": scenario.model_dump(
+            mode="json", exclude={"region", "rates", "base_url", "cards"}
+        ),
         "sampled": {kind: len(sample) for kind, sample in study.samples.items()},
         "negotiations": {kind: kinds.count(kind) for kind in sorted(set(kinds))},
         "outcomes": pd.Series(ends, dtype="str").value_counts().sort_index().to_dict(),

@@ -386,9 +386,7 @@ def split_trips(
     return _split(trips.astype("int64"), _places(homes)[1], rates, seed, event)
 
 
-def _split(
-    trips: pd.Series, kind: np.ndarray, rates: Rates, seed: int, event: str
-) -> pd.DataFrame:
+def _split(trips: pd.Series, kind: np.ndarray, rates: Rates, seed: int, event: str) -> pd.DataFrame:
     ids, number = trips.index.to_numpy(), trips.to_numpy()
     bounds = rates.purposes[list(PURPOSES)].to_numpy(float).cumsum(axis=1)[:, :-1]
     drawn = np.zeros((len(ids), len(PURPOSES)), dtype="int64")

@@ -42,7 +42,9 @@ def test_pace_and_tokens_come_from_an_earlier_run(tmp_path):
     path.write_text(yaml.safe_dump(made | {"calls_per_minute": 30.0}))
     told = pemand("estimate", scenario, "--from", tmp_path / "out")
     assert "at 30 calls a minute" in told
-    assert f"about {made['tokens']['prompt']:,} read, {made['tokens']['completion']:,} written" in told
+    assert (
+        f"about {made['tokens']['prompt']:,} read, {made['tokens']['completion']:,} written" in told
+    )
     assert "run.yaml: cannot be read" in pemand(
         "estimate", scenario, "--from", tmp_path / "region", code=1
     )

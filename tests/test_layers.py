@@ -39,8 +39,27 @@ LAYERS = [
         "transcript",
         "estimator",
     },
-    {"scenario", "admission", "totals", "costs", "world", "study", "records", "evaluation", "training"},
-    {"init", "doctor", "cli_options", "cli_estimate", "cli_evaluate", "cli_train", "cli", "__main__"},
+    {
+        "scenario",
+        "admission",
+        "totals",
+        "costs",
+        "world",
+        "study",
+        "records",
+        "evaluation",
+        "training",
+    },
+    {
+        "init",
+        "doctor",
+        "cli_options",
+        "cli_estimate",
+        "cli_evaluate",
+        "cli_train",
+        "cli",
+        "__main__",
+    },
 ]
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 HEAVY = {

@@ -54,7 +54,9 @@ def test_a_household_of_little_uncertainty_keeps_a_third_of_the_mean_chance():
 def test_everybody_is_taken_where_as_many_are_asked_for():
     homes = population(40)
     design = design_sample(homes, homes["hhsize"].astype(float), 40)
-    assert (design["inclusion"] == 1).all() and design.groupby("stratum")["taken"].first().sum() == 40
+    assert (design["inclusion"] == 1).all() and design.groupby("stratum")[
+        "taken"
+    ].first().sum() == 40
 
 
 def test_six_negotiations_allow_one_stratum():
