@@ -70,8 +70,8 @@ def variance(
     r"""Return the variance of estimated totals, and its degrees of freedom.
 
     :math:`\sum_h \frac{n_h}{n_h-1}\sum_i(1-\pi_i)(e_i/\pi_i-\overline{e/\pi}_h)^2`, on n - H
-    degrees of freedom, where n counts the households with a residual in the domain and H the strata that
-    have such households.
+    degrees of freedom, where n counts the households with a residual in the domain and H the
+    strata that have such households.
 
     Parameters
     ----------

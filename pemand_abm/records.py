@@ -376,10 +376,11 @@ def manifest_of(
     history: History,
     model: Model,
     settings_file: Path,
-    admission: Admission = Admission(),
+    admission: Admission | None = None,
 ) -> dict:
     """Return what the run was made of; calls, tokens and times are added by who measured them."""
     scenario, region = study.scenario, study.region
+    admission = admission or Admission()
     kinds = [h.talk.domain.name for h in history.heard if h.decision is not None]
     kinds += [s.talk.kind for s in history.settled if s.agreement is not None]
     ends = [_outcome(h.decision)[1] for h in history.heard]

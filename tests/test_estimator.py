@@ -45,7 +45,7 @@ def simple(ids, n=2):
 
 
 def test_over_all_samples_total_and_variance_are_exactly_right():
-    a, b = (list(HOMES[STRATUM == s]) for s in "ab")
+    a, b = (list(HOMES[s == STRATUM]) for s in "ab")
     samples = [x + y for x, y in product(combinations(a, 2), combinations(b, 2))]
     tables = [found(simple(ids)) for ids in samples]
     region = [t.loc[("region", ALL, ALL)] for t in tables]
@@ -301,14 +301,14 @@ def test_an_empty_zone_stays_empty():
 
 
 def answers(*replicates):
-    return pd.DataFrame({k: values for k, values in enumerate(replicates)})
+    return pd.DataFrame(dict(enumerate(replicates)))
 
 
 def test_the_paired_effect_is_exactly_right_over_all_samples():
     delta = pd.Series([-1.0, 0, -2, 1, 0, -3, -1, -4], index=HOMES)
     changed = HOMES[[0, 2, 3, 4, 6, 7]]
     d = pd.Series(-0.5, index=changed).to_frame("trips")
-    a, b = (list(HOMES[STRATUM == s]) for s in "ab")
+    a, b = (list(HOMES[s == STRATUM]) for s in "ab")
     rows = []
     for ids in (x + y for x, y in product(combinations(a, 2), combinations(b, 2))):
         ids = list(ids)
