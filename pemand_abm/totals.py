@@ -23,8 +23,8 @@ Estimating = Callable[[pd.DataFrame, list[str]], pd.DataFrame]
 USED, SHOWN = "used", "shown, not used"
 INTERVAL = (
     "The 95 % negotiation-sampling interval says how far a total could lie off because only a"
-    " sample of the households negotiated. It covers neither the survey, nor the synthetic population, nor"
-    " whether the model's households behave like people."
+    " sample of the households negotiated. It covers neither the survey, nor the synthetic"
+    " population, nor whether the model's households behave like people."
 )
 
 
