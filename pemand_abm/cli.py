@@ -16,6 +16,7 @@ from rich.console import Console
 from pemand_abm import __version__
 from pemand_abm.cli_estimate import estimate
 from pemand_abm.cli_evaluate import evaluate
+from pemand_abm.cli_export import export
 from pemand_abm.cli_options import FILE, FOLDER, say
 from pemand_abm.cli_train import train
 from pemand_abm.errors import Stopped
@@ -29,6 +30,7 @@ def main() -> None:
 
 main.add_command(estimate)
 main.add_command(evaluate)
+main.add_command(export)
 main.add_command(train)
 
 
@@ -221,7 +223,7 @@ def run(
     A run that was stopped goes on where it was when it is run again: what a model has answered is
     in the run's journal.
     """
-    from pemand_abm import records, study
+    from pemand_abm import forecast, records, study
     from pemand_abm.admission import admit
     from pemand_abm.models import open_model
     from pemand_abm.models.journal import Journal
@@ -250,7 +252,10 @@ def run(
         for reason in admission.reasons:
             say(f"{reason}: its negotiations stay out of the totals")
         prepared = study.prepare(settings, say)
-        journal = Journal(wanted, out / "journal.sqlite", replay_only=replay)
+        # Households whose facts the scenario leaves alone have said it all in the base's run.
+        earlier = out.parent / (settings.base or out).stem / "journal.sqlite"
+        before = earlier if settings.base and earlier.is_file() else None
+        journal = Journal(wanted, out / "journal.sqlite", replay_only=replay, before=before)
         stack.callback(journal.close)
         ready = time.monotonic()
         progress = stack.enter_context(Progress(journal))
@@ -265,6 +270,7 @@ def run(
                 "Run the same command again to go on."
             ) from None
         talked = time.monotonic()
+    later = forecast.forecast(prepared, history, say) if settings.years > 1 else None
     manifest = records.manifest_of(prepared, history, wanted, scenario, admission)
     manifest |= {
         "calls": progress.calls,
@@ -278,7 +284,7 @@ def run(
     }
     say("Writing tables, matrices and maps")
     with staging(out, "run.yaml", stale=records.SIDECARS) as place:
-        manifest = records.write_run(prepared, history, place, manifest)
+        manifest = records.write_run(prepared, history, place, manifest, later)
         write_report(place)
     say(f"Finished in {time.monotonic() - started:.0f} s")
     click.echo(_summary(manifest, out))
@@ -295,14 +301,19 @@ def _summary(manifest: dict, out: Path) -> str:
     heard = ", ".join(f"{n} about {kind}" for kind, n in talks.items()) or "none"
     rate = manifest["calls_per_minute"]
     pace = f", {rate:g} calls a minute" if rate else ""
-    moved = counts.get("moved", 0)
+    moved, years = counts.get("moved", 0), manifest["settings"]["years"]
+    span = "the year" if years == 1 else f"{years} years"
     asked = f"{manifest['calls']} calls, {manifest['calls_asked']} of them asked now{pace}"
     return "\n".join(
         [
             f"{counts['households']:,} households, {counts['persons']:,} persons, "
             f"{counts['zones']} zones",
             f"{counts['trips']:,} person trips on an average weekday; "
-            f"{moved:,} completed moves in the year",
+            f"{moved:,} completed moves in {span}",
+            *(
+                f"{lever['lever']}: the facts of {lever['households']:,} households change"
+                for lever in manifest.get("levers", [])
+            ),
             f"negotiations: {heard} ({asked})",
             manifest["notes"][0],
             f"open {out / 'report.html'}; zones.gpkg, demand.csv, trips.omx and more are beside it",

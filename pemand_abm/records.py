@@ -9,6 +9,7 @@ from __future__ import annotations
 import platform
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -21,10 +22,13 @@ from pemand_abm.dialogue import Model
 from pemand_abm.domains import TRIPS
 from pemand_abm.errors import BudgetExhausted
 from pemand_abm.export import write_demand
+from pemand_abm.housing import YEAR
+from pemand_abm.levers import start_minute
 from pemand_abm.people import Decision
 from pemand_abm.prompting import prompts_sha256
 from pemand_abm.region import inputs_sha256
-from pemand_abm.study import RELOCATION_YEAR, TRAVEL_DAY, Study
+from pemand_abm.scenario import files_of
+from pemand_abm.study import Study
 from pemand_abm.surrogate import PURPOSES, group_quarters_trips
 from pemand_abm.synthesis import fit_summary
 from pemand_abm.tables import sha256, write_csv, write_json_lines, write_parquet, write_text
@@ -32,9 +36,19 @@ from pemand_abm.terms import LAND_USE
 from pemand_abm.totals import INTERVAL, Totals, settle
 from pemand_abm.world import TRAVEL_MINUTE, Heard, History, Settled
 
-# Only zone ids that an OMX lookup cannot hold have the first two, only runs with plans the third;
+if TYPE_CHECKING:
+    from pemand_abm.forecast import Forecast
+
+# Only zone ids that an OMX lookup cannot hold have the first two, only runs with plans the third,
+# only those of several years the fourth, only levers that change somebody's facts the fifth;
 # old ones would mislead (`matrices`).
-SIDECARS = ("trips_zones.csv", "moves_zones.csv", "plans.parquet")
+SIDECARS = (
+    "trips_zones.csv",
+    "moves_zones.csv",
+    "plans.parquet",
+    "years.csv",
+    "levers.parquet",
+)
 NOT_ADMITTED = (
     "No evaluation card covers this model and these prompts, so the negotiations are shown to be "
     "read and stay out of the zone totals: every total is the survey surrogate's."
@@ -59,18 +73,18 @@ def decisions_table(study: Study, heard: list[Heard]) -> pd.DataFrame:
     ids = study.population.households.index
     year = study.relocation.households
     days = study.trips.assign(
-        event=TRAVEL_DAY,
+        event=study.travel_day,
         kind="trips",
-        minute=TRAVEL_MINUTE,
+        minute=study.start + TRAVEL_MINUTE,
         value=study.trips["trips"],
         expected=study.expected["mean"],
     ).join(study.samples["trips"])
     moves = (
         pd.DataFrame(0, index=ids, columns=list(PURPOSES))
         .assign(
-            event=RELOCATION_YEAR,
+            event=study.relocation_year,
             kind="relocation",
-            minute=year["minute"],
+            minute=study.start + year["minute"],
             value=year["moves"].astype("int64"),
             expected=year["probability"],
         )
@@ -110,11 +124,35 @@ def _outcome(decision: Decision | None) -> tuple[int | None, str]:
     return decision.value, decision.outcome
 
 
-def events_table(study: Study, history: History) -> pd.DataFrame:
+def events_table(study: Study, history: History, later: pd.DataFrame | None = None) -> pd.DataFrame:
     """Return every event in the order of time.
 
-    Each household has its travel day and its decision to stay or move.
+    Each household has its travel day and its decision to stay or move. *later* are the raw events
+    of the years after the base year (`forecast`); they have persons, and begin outside the region.
     """
+    table = raw_events(study, history)
+    if later is not None:
+        table = pd.concat([table.astype({"from": object, "to_zone": object}), later])
+    table = table.sort_values("minute", kind="stable", ignore_index=True)
+    zones = study.region.zones.index
+    maybe = "Int64" if pd.api.types.is_integer_dtype(zones) else "str"
+    home = study.population.households["home_zone_id"].dtype
+    columns = {
+        "event_id": np.arange(1, len(table) + 1),
+        "minute": table["minute"].to_numpy("int64"),
+        "kind": table["kind"].astype("str").to_numpy(),
+        "household_id": table["household_id"].to_numpy("int64"),
+        "from_zone": table["from"].astype(home if later is None else maybe).array,
+        "to_zone": table["to_zone"].astype(maybe).array,
+        "detail": table["detail"].fillna("").astype("str").array,
+    }
+    if later is not None:
+        columns["person_id"] = table["person_id"].astype("Int64").array
+    return pd.DataFrame(columns)
+
+
+def raw_events(study: Study, history: History) -> pd.DataFrame:
+    """Return the events of a study's year: `minute`, `kind`, `household_id`, zones, `detail`."""
     households, year = study.population.households, study.relocation.households
     zones = study.region.zones.index
     home = households["home_zone_id"]
@@ -151,21 +189,8 @@ def events_table(study: Study, history: History) -> pd.DataFrame:
     moves["to_zone"] = pd.Series(
         zones[moves.loc[reached, "to"].astype("int64")], index=moves.index[reached]
     )
-    table = pd.concat([days, talks, decided, plans, moves], ignore_index=True).sort_values(
-        "minute", kind="stable"
-    )
-    numbers = pd.api.types.is_integer_dtype(zones)
-    return pd.DataFrame(
-        {
-            "event_id": np.arange(1, len(table) + 1),
-            "minute": table["minute"].to_numpy("int64"),
-            "kind": table["kind"].astype("str").to_numpy(),
-            "household_id": table["household_id"].to_numpy("int64"),
-            "from_zone": table["from"].astype(home.dtype).array,
-            "to_zone": table["to_zone"].astype("Int64" if numbers else "str").array,
-            "detail": table["detail"].fillna("").astype("str").array,
-        }
-    )
+    table = pd.concat([days, talks, decided, plans, moves], ignore_index=True)
+    return table.assign(minute=study.start + table["minute"].astype("int64"))
 
 
 def _told(heard: Heard) -> str:
@@ -226,18 +251,33 @@ def settled(households: pd.DataFrame, events: pd.DataFrame, districts: pd.Series
     )
 
 
-def write_run(study: Study, history: History, out: Path, manifest: dict) -> dict:
-    """Write all files of a run but the report into *out*, and return the whole manifest."""
+def write_run(
+    study: Study, history: History, out: Path, manifest: dict, later: Forecast | None = None
+) -> dict:
+    """Write all files of a run but the report into *out*, and return the whole manifest.
+
+    Of a run of several years, *later* is what came after the base year: population, demand and
+    maps are those of the last year then.
+    """
     decisions, events = decisions_table(study, history.heard), events_table(study, history)
-    decisions, totals = settle(study, decisions, manifest["admitted"])
-    population = study.population
-    quarters = group_quarters_trips(population.group_quarters["persons"], study.rates)
+    zone_of = _taken(events).to_dict()
+    reasons = _kept_out(study, manifest, later)
+    decisions, totals = settle(study, decisions, manifest["admitted"] and not reasons)
+    last, days, year = study, decisions, events
+    if later is not None:
+        last, days = later.study, decisions_table(later.study, [])
+        decisions = pd.concat([decisions, days], ignore_index=True)
+        events = events_table(study, history, later.events)
+        year = events[events["minute"] > last.start]
+        write_csv(later.years, out / "years.csv")
+    population = last.population
+    quarters = group_quarters_trips(population.group_quarters["persons"], last.rates)
     notes = write_demand(
         out,
-        study.region,
+        last.region,
         population.households,
-        decisions,
-        events,
+        days,
+        year,
         study.rates,
         quarters,
         study.demand,
@@ -245,7 +285,7 @@ def write_run(study: Study, history: History, out: Path, manifest: dict) -> dict
     )
     write_csv(totals.table, out / "estimates.csv")
     write_parquet(
-        settled(population.households, events, study.region.zones["district"]),
+        settled(population.households, year, last.region.zones["district"]),
         out / "households.parquet",
     )
     write_parquet(population.persons, out / "persons.parquet")
@@ -257,24 +297,30 @@ def write_run(study: Study, history: History, out: Path, manifest: dict) -> dict
     write_csv(fit_summary(population.fit), out / "fit_summary.csv")
     if any(s.agreement for s in history.settled):
         write_parquet(plans_table(history, events), out / "plans.parquet")
-    zone_of = _taken(events).to_dict()
+    if len(last.policy.changes):
+        write_parquet(last.policy.changes, out / "levers.parquet")
     talks = [_record(study, heard) for heard in history.heard if heard.decision]
     talks += [_plan_record(plan, zone_of) for plan in history.settled if plan.agreement]
     write_json_lines(talks, out / "transcripts.jsonl")
     counts = events["kind"].value_counts().sort_index()
+    if last.policy.levers:
+        manifest |= {"levers": list(last.policy.levers)}
     manifest = manifest | {
         "counts": {
             "zones": len(study.region.zones),
             "households": len(population.households),
             "persons": len(population.persons),
-            "trips": _trips(decisions, totals),
+            "trips": _trips(days, totals),
             **{str(kind): int(n) for kind, n in counts.items()},
         },
         "notes": [
             *_whose_totals(study, history, totals),
             *totals.notes,
+            *reasons,
+            *_asleep(study),
             *_fewer(study, history),
-            *_shortfall(groups),
+            *_shortfall(groups, bool(study.policy.levers)),
+            *(later.notes if later else ()),
             *notes,
             *manifest["notes"],
         ],
@@ -291,6 +337,25 @@ def _completed(study: Study, history: History) -> pd.DataFrame:
     groups, members = study.relocation.groups, study.relocation.households["group"]
     done = members.loc[history.moved()].value_counts().reindex(groups.index, fill_value=0)
     return groups.assign(completed=done, difference=done - groups["wanted"])
+
+
+def _kept_out(study: Study, manifest: dict, later: Forecast | None) -> list[str]:
+    """Say why an admitted model's negotiations stay out of this run's totals all the same."""
+    if not manifest["admitted"]:
+        return []
+    answers = any(c["card"] == "response" and c["passed"] for c in manifest["cards"])
+    reasons = []
+    if study.policy.levers and not answers:
+        reasons.append(
+            "Levers act, and the model has no response card: its negotiations stay out of the "
+            "totals."
+        )
+    if later is not None:
+        reasons.append(
+            "Negotiations were held in the base year alone: they stay out of the last year's "
+            "totals."
+        )
+    return reasons
 
 
 def _trips(decisions: pd.DataFrame, totals: Totals) -> int:
@@ -335,11 +400,25 @@ def _fewer(study: Study, history: History) -> list[str]:
     ]
 
 
-def _shortfall(groups: pd.DataFrame) -> list[str]:
+def _asleep(study: Study) -> list[str]:
+    """Name the levers of the scenario that do not act yet on the run's last travel day."""
+    levers, year = study.scenario.levers, study.region.recipe.base_year
+    end = (study.scenario.years - 1) * YEAR + TRAVEL_MINUTE
+    late = [e for e in levers.entries() if start_minute(e.start, year) > end]
+    said = "levers.{}: starts {}, after the last travel day of this run; it changes nothing"
+    return [said.format(e.name, e.start) for e in late]
+
+
+def _shortfall(groups: pd.DataFrame, levers: bool) -> list[str]:
     """Say when the housing market could not complete the moves that the census rates ask for."""
     wanted, done = int(groups["wanted"].sum()), int(groups["completed"].sum())
     if (groups["difference"] == 0).all():
         return []
+    if levers:
+        return [
+            f"Moves: {done:,} were completed under the levers; without them, it is to be "
+            f"{wanted:,}, the census rates' number. moves_calibration.csv has them by group."
+        ]
     return [
         f"Moves: {done:,} were completed of {wanted:,} that the census rates ask for; "
         "moves_calibration.csv has them by group. Too few dwellings are vacant, or none where "
@@ -376,11 +455,10 @@ def manifest_of(
     history: History,
     model: Model,
     settings_file: Path,
-    admission: Admission | None = None,
+    admission: Admission = Admission(),
 ) -> dict:
     """Return what the run was made of; calls, tokens and times are added by who measured them."""
     scenario, region = study.scenario, study.region
-    admission = admission or Admission()
     kinds = [h.talk.domain.name for h in history.heard if h.decision is not None]
     kinds += [s.talk.kind for s in history.settled if s.agreement is not None]
     ends = [_outcome(h.decision)[1] for h in history.heard]
@@ -391,20 +469,26 @@ def manifest_of(
         "scenario": settings_file.stem,
         "title": scenario.title,
         "region": region.recipe.name,
+        "region_folder": str(scenario.region),
         "seed": scenario.seed,
         "model": dict(model.identity),
         **admission.as_dict(),
         "prompts_sha256": prompts_sha256(),
         "settings": scenario.model_dump(
-            mode="json", exclude={"region", "rates", "base_url", "cards"}
-        ),
+            mode="json", exclude={"region", "rates", "base_url", "levers", "cards"}
+        )
+        | ({"levers": given} if (given := scenario.levers.given()) else {}),
+        **({"levers": list(study.policy.levers)} if study.policy.levers else {}),
         "sampled": {kind: len(sample) for kind, sample in study.samples.items()},
         "negotiations": {kind: kinds.count(kind) for kind in sorted(set(kinds))},
         "outcomes": pd.Series(ends, dtype="str").value_counts().sort_index().to_dict(),
         "notes": [*map(_sentence, admission.reasons), *getattr(model, "notes", ())],
         "talk_calls": sum(h.calls for h in history.heard) + sum(s.calls for s in history.settled),
         "inputs": {
-            "scenario": sha256(settings_file),
+            **{
+                "scenario" if k == 0 else f"base {file.name}": sha256(file)
+                for k, file in enumerate(files_of(settings_file))
+            },
             **{f"rates/{file.name}": sha256(file) for file in sorted(scenario.rates.glob("*.csv"))},
             **{
                 f"region/{name}": digest

@@ -20,6 +20,7 @@ from pemand_abm import figures, transcript
 from pemand_abm.errors import PemandError
 from pemand_abm.figures import PURPOSE_WORDS
 from pemand_abm.geopackage import read_zones
+from pemand_abm.housing import YEAR
 from pemand_abm.surrogate import PURPOSES
 from pemand_abm.tables import write_text
 
@@ -47,6 +48,21 @@ EVENT_WORDS = {
     "queued": "had to wait for a vacant dwelling",
     "moved": "moved",
     "gave_up": "found none, gave up and stayed",
+    "still_queued": "still waited for a dwelling when the year ended",
+    "born": "persons born",
+    "died": "persons died",
+    "left_home": "persons left their parents' home",
+    "joined": "persons moved together with a spouse",
+    "parted": "persons left a spouse or partner",
+    "started_work": "persons began to work",
+    "changed_job": "persons changed the employer",
+    "left_work": "persons left work",
+    "retired": "persons retired",
+    "formed": "households formed",
+    "dissolved": "households dissolved",
+    "arrived": "households arrived from elsewhere",
+    "left_region": "households left the region",
+    "found_no_home": "found no dwelling to form a household in",
 }
 # Cells of fewer households are not shown (VALIDATION T4).
 LEAST = 30
@@ -71,7 +87,11 @@ class Run:
 
     manifest: dict[str, Any]
     decisions: pd.DataFrame
+    """Of the last year; `asked` are those of all years."""
+    asked: pd.DataFrame
     events: pd.DataFrame
+    """Of the last year; `calendar` are those of all years."""
+    calendar: pd.DataFrame
     households: pd.DataFrame
     demand: pd.DataFrame
     zones: GeoDataFrame
@@ -81,6 +101,7 @@ class Run:
     columns: pd.DataFrame | None
     estimates: pd.DataFrame | None
     transcripts: list[transcript.Record]
+    years: pd.DataFrame | None
 
 
 def read_run(folder: Path) -> Run:
@@ -107,10 +128,15 @@ def read_run(folder: Path) -> Run:
         return _whole(path, pd.read_csv) if path.exists() else None
 
     zones = _whole(folder / "zones.gpkg", read_zones)
+    decisions = _whole(folder / "decisions.parquet", pd.read_parquet)
+    events = _whole(folder / "events.parquet", pd.read_parquet)
+    last = (manifest.get("settings") or {}).get("years", 1)
     return Run(
         manifest=manifest,
-        decisions=_whole(folder / "decisions.parquet", pd.read_parquet),
-        events=_whole(folder / "events.parquet", pd.read_parquet),
+        decisions=decisions[decisions["event"].str.endswith(f":{last}")],
+        asked=decisions,
+        events=events[events["minute"] > (last - 1) * YEAR],
+        calendar=events,
         households=_whole(folder / "households.parquet", pd.read_parquet),
         demand=_whole(
             folder / "demand.csv",
@@ -123,6 +149,7 @@ def read_run(folder: Path) -> Run:
         columns=optional("columns.csv"),
         estimates=optional("estimates.csv"),
         transcripts=transcript.read_transcripts(folder),
+        years=optional("years.csv"),
     )
 
 
@@ -158,9 +185,10 @@ def write_report(out: Path) -> Path:
         size_vehicles=size_by_vehicles(run),
         distribution=distribution_words(run),
         relocation=relocation_table(run.calibration),
-        events=event_counts(run.events),
+        events=event_counts(run.calendar),
+        years=years_table(run.years),
         fit=fit_table(run.fit),
-        outcomes=outcome_counts(run.decisions),
+        outcomes=outcome_counts(run.asked),
         moderator=moderator_words(run.transcripts),
         moderation=moderation_words(run.transcripts),
         talks=[talk_of(r) for r in to_read(run.transcripts)],
@@ -534,6 +562,14 @@ def event_counts(events: pd.DataFrame) -> Table:
     others = sorted(set(counts.index) - set(known))
     rows = [[EVENT_WORDS.get(k, _words(k)), f"{counts[k]:,}"] for k in [*known, *others]]
     return Table(["Event", "Number"], rows, "Events of the calendar (events)")
+
+
+def years_table(years: pd.DataFrame | None) -> Table | None:
+    """Return the accounts of the years as the run wrote them."""
+    if years is None:
+        return None
+    table = years.astype({"year": str})
+    return _any_table(table, "Years: what happened at the turn into each, and what it held then")
 
 
 def fit_table(fit: pd.DataFrame | None) -> Table | None:
