@@ -455,7 +455,7 @@ def manifest_of(
     history: History,
     model: Model,
     settings_file: Path,
-    admission: Admission = Admission(),
+    admission: Admission | None = None,
 ) -> dict:
     """Return what the run was made of; calls, tokens and times are added by who measured them."""
     scenario, region = study.scenario, study.region
@@ -472,7 +472,7 @@ def manifest_of(
         "region_folder": str(scenario.region),
         "seed": scenario.seed,
         "model": dict(model.identity),
-        **admission.as_dict(),
+        **(admission or Admission()).as_dict(),
         "prompts_sha256": prompts_sha256(),
         "settings": scenario.model_dump(
             mode="json", exclude={"region", "rates", "base_url", "levers", "cards"}
@@ -482,7 +482,7 @@ def manifest_of(
         "sampled": {kind: len(sample) for kind, sample in study.samples.items()},
         "negotiations": {kind: kinds.count(kind) for kind in sorted(set(kinds))},
         "outcomes": pd.Series(ends, dtype="str").value_counts().sort_index().to_dict(),
-        "notes": [*map(_sentence, admission.reasons), *getattr(model, "notes", ())],
+        "notes": [*map(_sentence, (admission or Admission()).reasons), *getattr(model, "notes", ())],
         "talk_calls": sum(h.calls for h in history.heard) + sum(s.calls for s in history.settled),
         "inputs": {
             **{
