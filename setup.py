@@ -1,4 +1,4 @@
-"""Build the wheel: only `pemand_abm`, with a copy of the first study in its data.
+"""Build the wheel: `pemand_abm` with a copy of the first study in its data, `pemand_extension`.
 
 So `pemand init` works from a wheel. Everything else stands in pyproject.toml.
 """
@@ -26,7 +26,9 @@ class BuildWithStudy(build_py):
         for part in PARTS:
             shutil.rmtree(target / part, ignore_errors=True)
             shutil.copytree(
-                root / part, target / part, ignore=shutil.ignore_patterns("__pycache__", "build.py")
+                root / part,
+                target / part,
+                ignore=shutil.ignore_patterns("__pycache__", "build*.py"),
             )
 
 

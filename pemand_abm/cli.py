@@ -14,6 +14,7 @@ import click
 from rich.console import Console
 
 from pemand_abm import __version__
+from pemand_abm.cli_estimate import estimate
 from pemand_abm.cli_evaluate import evaluate
 from pemand_abm.cli_export import export
 from pemand_abm.cli_options import FILE, FOLDER, say
@@ -27,6 +28,7 @@ def main() -> None:
     """Zone-level travel and relocation demand from households whose members negotiate."""
 
 
+main.add_command(estimate)
 main.add_command(evaluate)
 main.add_command(export)
 main.add_command(train)
@@ -221,7 +223,8 @@ def run(
     A run that was stopped goes on where it was when it is run again: what a model has answered is
     in the run's journal.
     """
-    from pemand_abm import records, study
+    from pemand_abm import forecast, records, study
+    from pemand_abm.admission import admit
     from pemand_abm.models import open_model
     from pemand_abm.models.journal import Journal
     from pemand_abm.models.progress import Progress
@@ -245,8 +248,14 @@ def run(
     with ExitStack() as stack:
         if hasattr(wanted, "close"):
             stack.callback(wanted.close)
+        admission = admit(settings, wanted.identity)
+        for reason in admission.reasons:
+            say(f"{reason}: its negotiations stay out of the totals")
         prepared = study.prepare(settings, say)
-        journal = Journal(wanted, out / "journal.sqlite", replay_only=replay)
+        # Households whose facts the scenario leaves alone have said it all in the base's run.
+        earlier = out.parent / (settings.base or out).stem / "journal.sqlite"
+        before = earlier if settings.base and earlier.is_file() else None
+        journal = Journal(wanted, out / "journal.sqlite", replay_only=replay, before=before)
         stack.callback(journal.close)
         ready = time.monotonic()
         progress = stack.enter_context(Progress(journal))
@@ -261,7 +270,8 @@ def run(
                 "Run the same command again to go on."
             ) from None
         talked = time.monotonic()
-    manifest = records.manifest_of(prepared, history, wanted, scenario)
+    later = forecast.forecast(prepared, history, say) if settings.years > 1 else None
+    manifest = records.manifest_of(prepared, history, wanted, scenario, admission)
     manifest |= {
         "calls": progress.calls,
         "calls_asked": journal.asked,
@@ -274,7 +284,7 @@ def run(
     }
     say("Writing tables, matrices and maps")
     with staging(out, "run.yaml", stale=records.SIDECARS) as place:
-        manifest = records.write_run(prepared, history, place, manifest)
+        manifest = records.write_run(prepared, history, place, manifest, later)
         write_report(place)
     say(f"Finished in {time.monotonic() - started:.0f} s")
     click.echo(_summary(manifest, out))
@@ -291,14 +301,19 @@ def _summary(manifest: dict, out: Path) -> str:
     heard = ", ".join(f"{n} about {kind}" for kind, n in talks.items()) or "none"
     rate = manifest["calls_per_minute"]
     pace = f", {rate:g} calls a minute" if rate else ""
-    moved = counts.get("moved", 0)
+    moved, years = counts.get("moved", 0), manifest["settings"]["years"]
+    span = "the year" if years == 1 else f"{years} years"
     asked = f"{manifest['calls']} calls, {manifest['calls_asked']} of them asked now{pace}"
     return "\n".join(
         [
             f"{counts['households']:,} households, {counts['persons']:,} persons, "
             f"{counts['zones']} zones",
             f"{counts['trips']:,} person trips on an average weekday; "
-            f"{moved:,} completed moves in the year",
+            f"{moved:,} completed moves in {span}",
+            *(
+                f"{lever['lever']}: the facts of {lever['households']:,} households change"
+                for lever in manifest.get("levers", [])
+            ),
             f"negotiations: {heard} ({asked})",
             manifest["notes"][0],
             f"open {out / 'report.html'}; zones.gpkg, demand.csv, trips.omx and more are beside it",

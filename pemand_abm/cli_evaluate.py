@@ -30,6 +30,11 @@ def model_options(command: Any) -> Any:
         click.option(
             "--journal", type=FILE, help="The file of replies; journal.sqlite in --out else."
         ),
+        click.option(
+            "--fast",
+            is_flag=True,
+            help="Embedded model: several replies share a batch, which rounds in another order.",
+        ),
         click.option("--workers", type=click.IntRange(min=1), help="Replies made at once."),
         click.option("--adapter", help="A LoRA adapter's folder, or `none`; the shipped one else."),
         click.option("--base-url", help="The server of an openai model."),
@@ -91,6 +96,13 @@ def talk_options(command: Any) -> Any:
             "--calibration", type=FILE, help="The moderator's (pemand train judge calibrate)."
         ),
         click.option(
+            "--max-rounds",
+            type=click.IntRange(min=0),
+            default=5,
+            show_default=True,
+            help="The most rounds of a talk; a card admits runs with as many.",
+        ),
+        click.option(
             "--moderator",
             type=MODERATORS,
             default="advise",
@@ -115,8 +127,10 @@ class Asked:
     model: str
     base_url: str | None
     workers: int | None
+    fast: bool
     adapter: str | None
     moderator: str
+    max_rounds: int
     journal: Path | None
     anchors: Path | None
     calibration: Path | None
@@ -131,7 +145,9 @@ class Asked:
 
     def answering(self, out: Path) -> AbstractContextManager[Progress]:
         """Give the model behind a journal, with its progress shown."""
-        return answering(out, self.model, self.base_url, self.workers, self.journal, self.adapter)
+        return answering(
+            out, self.model, self.base_url, self.workers, self.journal, self.adapter, self.fast
+        )
 
     def trial(self) -> Trial:
         """Read the survey and choose its households."""
@@ -152,7 +168,7 @@ class Asked:
             table = read_anchors(self.anchors, survey.year, (domain.name,))
         else:
             table = shipped_anchors(survey.name, survey.year)
-        settings = PemandSettings(moderator=self.moderator)
+        settings = PemandSettings(max_rounds=self.max_rounds, moderator=self.moderator)
         if self.calibration:
             from pemand_abm.training.judge import read_calibration
 
@@ -168,6 +184,7 @@ def answering(
     workers: int | None,
     journal: Path | None,
     adapter: str | None = None,
+    fast: bool = False,
 ) -> Iterator[Progress]:
     """Give the model behind a journal, with its progress shown."""
     from pemand_abm.models import open_model
@@ -176,7 +193,9 @@ def answering(
 
     kept = journal or out / "journal.sqlite"
     with ExitStack() as stack:
-        wanted = open_model(model, base_url=base_url, workers=workers, adapter=adapter)
+        wanted = open_model(
+            model, base_url=base_url, workers=workers, exact=not fast, adapter=adapter
+        )
         if hasattr(wanted, "close"):
             stack.callback(wanted.close)
         replies = Journal(wanted, kept)

@@ -18,6 +18,7 @@ from pemand_abm import keys
 from pemand_abm.errors import TableError
 
 DAY = 24 * 60
+YEAR = 365 * DAY  # The calendar has no leap years.
 
 
 @dataclass(frozen=True, slots=True)

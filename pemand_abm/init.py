@@ -64,7 +64,7 @@ def make_study(folder: Path) -> None:
                 shutil.copytree(
                     root / part,
                     draft / part,
-                    ignore=shutil.ignore_patterns("__pycache__", "build.py"),
+                    ignore=shutil.ignore_patterns("__pycache__", "build*.py"),
                 )
             (draft / "README.md").write_text(ABOUT, encoding="utf-8")
             for name, text in EMPTY.items():

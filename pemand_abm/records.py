@@ -9,30 +9,46 @@ from __future__ import annotations
 import platform
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 import yaml
 
 from pemand_abm import __version__
+from pemand_abm.admission import Admission
 from pemand_abm.agreements import in_words, outcome_of
 from pemand_abm.dialogue import Model
 from pemand_abm.domains import TRIPS
 from pemand_abm.errors import BudgetExhausted
 from pemand_abm.export import write_demand
+from pemand_abm.housing import YEAR
+from pemand_abm.levers import start_minute
 from pemand_abm.people import Decision
 from pemand_abm.prompting import prompts_sha256
 from pemand_abm.region import inputs_sha256
-from pemand_abm.study import RELOCATION_YEAR, TRAVEL_DAY, Study
+from pemand_abm.scenario import files_of
+from pemand_abm.study import Study
 from pemand_abm.surrogate import PURPOSES, group_quarters_trips
 from pemand_abm.synthesis import fit_summary
 from pemand_abm.tables import sha256, write_csv, write_json_lines, write_parquet, write_text
 from pemand_abm.terms import LAND_USE
+from pemand_abm.totals import INTERVAL, Totals, settle
 from pemand_abm.world import TRAVEL_MINUTE, Heard, History, Settled
 
-# Only zone ids that an OMX lookup cannot hold have the first two, only runs with plans the third;
+if TYPE_CHECKING:
+    from pemand_abm.forecast import Forecast
+
+# Only zone ids that an OMX lookup cannot hold have the first two, only runs with plans the third,
+# only those of several years the fourth, only levers that change somebody's facts the fifth;
 # old ones would mislead (`matrices`).
-SIDECARS = ("trips_zones.csv", "moves_zones.csv", "plans.parquet")
+SIDECARS = (
+    "trips_zones.csv",
+    "moves_zones.csv",
+    "plans.parquet",
+    "years.csv",
+    "levers.parquet",
+)
 NOT_ADMITTED = (
     "No evaluation card covers this model and these prompts, so the negotiations are shown to be "
     "read and stay out of the zone totals: every total is the survey surrogate's."
@@ -41,6 +57,10 @@ BY_TERMS = (
     "No evaluation card covers this model and these prompts, so every total is the survey "
     "surrogate's, but for where {n} movers go: they looked for a home by the terms that their "
     "members negotiated, as the scenario asks. How many households move is the census rate's."
+)
+ADMITTED = (
+    "This model has a level card, so {n} negotiated travel days entered the totals: "
+    "{total:,.0f}{interval} person trips on an average weekday. Moves are the census rate's."
 )
 NOBODY = "Nobody negotiated: every total is the survey surrogate's."
 
@@ -53,18 +73,18 @@ def decisions_table(study: Study, heard: list[Heard]) -> pd.DataFrame:
     ids = study.population.households.index
     year = study.relocation.households
     days = study.trips.assign(
-        event=TRAVEL_DAY,
+        event=study.travel_day,
         kind="trips",
-        minute=TRAVEL_MINUTE,
+        minute=study.start + TRAVEL_MINUTE,
         value=study.trips["trips"],
         expected=study.expected["mean"],
     ).join(study.samples["trips"])
     moves = (
         pd.DataFrame(0, index=ids, columns=list(PURPOSES))
         .assign(
-            event=RELOCATION_YEAR,
+            event=study.relocation_year,
             kind="relocation",
-            minute=year["minute"],
+            minute=study.start + year["minute"],
             value=year["moves"].astype("int64"),
             expected=year["probability"],
         )
@@ -85,8 +105,7 @@ def decisions_table(study: Study, heard: list[Heard]) -> pd.DataFrame:
             "value": table["value"].astype("int64"),
             **{purpose: table[purpose].astype("int64") for purpose in PURPOSES},
             "expected": table["expected"],
-            # Negotiations enter only with both evaluation cards (ARCHITECTURE §5), through an
-            # estimator that is not built yet.
+            # Negotiated trips enter only with a level card (`totals.with_sources`).
             "source": "surrogate",
             "negotiated": table["negotiated"].astype("Int64"),
             "outcome": table["outcome"].fillna("").astype("str"),
@@ -105,11 +124,35 @@ def _outcome(decision: Decision | None) -> tuple[int | None, str]:
     return decision.value, decision.outcome
 
 
-def events_table(study: Study, history: History) -> pd.DataFrame:
+def events_table(study: Study, history: History, later: pd.DataFrame | None = None) -> pd.DataFrame:
     """Return every event in the order of time.
 
-    Each household has its travel day and its decision to stay or move.
+    Each household has its travel day and its decision to stay or move. *later* are the raw events
+    of the years after the base year (`forecast`); they have persons, and begin outside the region.
     """
+    table = raw_events(study, history)
+    if later is not None:
+        table = pd.concat([table.astype({"from": object, "to_zone": object}), later])
+    table = table.sort_values("minute", kind="stable", ignore_index=True)
+    zones = study.region.zones.index
+    maybe = "Int64" if pd.api.types.is_integer_dtype(zones) else "str"
+    home = study.population.households["home_zone_id"].dtype
+    columns = {
+        "event_id": np.arange(1, len(table) + 1),
+        "minute": table["minute"].to_numpy("int64"),
+        "kind": table["kind"].astype("str").to_numpy(),
+        "household_id": table["household_id"].to_numpy("int64"),
+        "from_zone": table["from"].astype(home if later is None else maybe).array,
+        "to_zone": table["to_zone"].astype(maybe).array,
+        "detail": table["detail"].fillna("").astype("str").array,
+    }
+    if later is not None:
+        columns["person_id"] = table["person_id"].astype("Int64").array
+    return pd.DataFrame(columns)
+
+
+def raw_events(study: Study, history: History) -> pd.DataFrame:
+    """Return the events of a study's year: `minute`, `kind`, `household_id`, zones, `detail`."""
     households, year = study.population.households, study.relocation.households
     zones = study.region.zones.index
     home = households["home_zone_id"]
@@ -146,21 +189,8 @@ def events_table(study: Study, history: History) -> pd.DataFrame:
     moves["to_zone"] = pd.Series(
         zones[moves.loc[reached, "to"].astype("int64")], index=moves.index[reached]
     )
-    table = pd.concat([days, talks, decided, plans, moves], ignore_index=True).sort_values(
-        "minute", kind="stable"
-    )
-    numbers = pd.api.types.is_integer_dtype(zones)
-    return pd.DataFrame(
-        {
-            "event_id": np.arange(1, len(table) + 1),
-            "minute": table["minute"].to_numpy("int64"),
-            "kind": table["kind"].astype("str").to_numpy(),
-            "household_id": table["household_id"].to_numpy("int64"),
-            "from_zone": table["from"].astype(home.dtype).array,
-            "to_zone": table["to_zone"].astype("Int64" if numbers else "str").array,
-            "detail": table["detail"].fillna("").astype("str").array,
-        }
-    )
+    table = pd.concat([days, talks, decided, plans, moves], ignore_index=True)
+    return table.assign(minute=study.start + table["minute"].astype("int64"))
 
 
 def _told(heard: Heard) -> str:
@@ -221,16 +251,41 @@ def settled(households: pd.DataFrame, events: pd.DataFrame, districts: pd.Series
     )
 
 
-def write_run(study: Study, history: History, out: Path, manifest: dict) -> dict:
-    """Write all files of a run but the report into *out*, and return the whole manifest."""
+def write_run(
+    study: Study, history: History, out: Path, manifest: dict, later: Forecast | None = None
+) -> dict:
+    """Write all files of a run but the report into *out*, and return the whole manifest.
+
+    Of a run of several years, *later* is what came after the base year: population, demand and
+    maps are those of the last year then.
+    """
     decisions, events = decisions_table(study, history.heard), events_table(study, history)
-    population = study.population
-    quarters = group_quarters_trips(population.group_quarters["persons"], study.rates)
+    zone_of = _taken(events).to_dict()
+    reasons = _kept_out(study, manifest, later)
+    decisions, totals = settle(study, decisions, manifest["admitted"] and not reasons)
+    last, days, year = study, decisions, events
+    if later is not None:
+        last, days = later.study, decisions_table(later.study, [])
+        decisions = pd.concat([decisions, days], ignore_index=True)
+        events = events_table(study, history, later.events)
+        year = events[events["minute"] > last.start]
+        write_csv(later.years, out / "years.csv")
+    population = last.population
+    quarters = group_quarters_trips(population.group_quarters["persons"], last.rates)
     notes = write_demand(
-        out, study.region, population.households, decisions, events, quarters, study.demand
+        out,
+        last.region,
+        population.households,
+        days,
+        year,
+        study.rates,
+        quarters,
+        study.demand,
+        totals.at_home,
     )
+    write_csv(totals.table, out / "estimates.csv")
     write_parquet(
-        settled(population.households, events, study.region.zones["district"]),
+        settled(population.households, year, last.region.zones["district"]),
         out / "households.parquet",
     )
     write_parquet(population.persons, out / "persons.parquet")
@@ -242,23 +297,30 @@ def write_run(study: Study, history: History, out: Path, manifest: dict) -> dict
     write_csv(fit_summary(population.fit), out / "fit_summary.csv")
     if any(s.agreement for s in history.settled):
         write_parquet(plans_table(history, events), out / "plans.parquet")
-    zone_of = _taken(events).to_dict()
+    if len(last.policy.changes):
+        write_parquet(last.policy.changes, out / "levers.parquet")
     talks = [_record(study, heard) for heard in history.heard if heard.decision]
     talks += [_plan_record(plan, zone_of) for plan in history.settled if plan.agreement]
     write_json_lines(talks, out / "transcripts.jsonl")
     counts = events["kind"].value_counts().sort_index()
+    if last.policy.levers:
+        manifest |= {"levers": list(last.policy.levers)}
     manifest = manifest | {
         "counts": {
             "zones": len(study.region.zones),
             "households": len(population.households),
             "persons": len(population.persons),
-            "trips": int(study.trips["trips"].sum()),
+            "trips": _trips(days, totals),
             **{str(kind): int(n) for kind, n in counts.items()},
         },
         "notes": [
-            *_whose_totals(study, history),
+            *_whose_totals(study, history, totals),
+            *totals.notes,
+            *reasons,
+            *_asleep(study),
             *_fewer(study, history),
-            *_shortfall(groups),
+            *_shortfall(groups, bool(study.policy.levers)),
+            *(later.notes if later else ()),
             *notes,
             *manifest["notes"],
         ],
@@ -277,8 +339,41 @@ def _completed(study: Study, history: History) -> pd.DataFrame:
     return groups.assign(completed=done, difference=done - groups["wanted"])
 
 
-def _whose_totals(study: Study, history: History) -> list[str]:
+def _kept_out(study: Study, manifest: dict, later: Forecast | None) -> list[str]:
+    """Say why an admitted model's negotiations stay out of this run's totals all the same."""
+    if not manifest["admitted"]:
+        return []
+    answers = any(c["card"] == "response" and c["passed"] for c in manifest["cards"])
+    reasons = []
+    if study.policy.levers and not answers:
+        reasons.append(
+            "Levers act, and the model has no response card: its negotiations stay out of the "
+            "totals."
+        )
+    if later is not None:
+        reasons.append(
+            "Negotiations were held in the base year alone: they stay out of the last year's "
+            "totals."
+        )
+    return reasons
+
+
+def _trips(decisions: pd.DataFrame, totals: Totals) -> int:
+    """Return the region's person trips of an average weekday, as `demand.csv` has them."""
+    if totals.at_home is not None:
+        return round(float(totals.at_home.sum().sum()))
+    return int(decisions["value"][decisions["kind"] == "trips"].sum())
+
+
+def _whose_totals(study: Study, history: History, totals: Totals) -> list[str]:
     """Return the sentence that says whose numbers the totals are, and what terms cannot tell."""
+    if totals.at_home is not None:
+        row = totals.table.loc[("region", "all", "all")]
+        about = "" if pd.isna(row["se"]) else f" [{row['low']:,.0f}, {row['high']:,.0f}]"
+        return [
+            ADMITTED.format(n=int(row["n"]), total=row["estimate"], interval=about),
+            INTERVAL,
+        ]
     held = sum(s.agreement is not None and s.talk.kind == "terms" for s in history.settled)
     if not held or study.terms is None:
         return [NOT_ADMITTED if history.heard or history.settled else NOBODY]
@@ -305,11 +400,25 @@ def _fewer(study: Study, history: History) -> list[str]:
     ]
 
 
-def _shortfall(groups: pd.DataFrame) -> list[str]:
+def _asleep(study: Study) -> list[str]:
+    """Name the levers of the scenario that do not act yet on the run's last travel day."""
+    levers, year = study.scenario.levers, study.region.recipe.base_year
+    end = (study.scenario.years - 1) * YEAR + TRAVEL_MINUTE
+    late = [e for e in levers.entries() if start_minute(e.start, year) > end]
+    said = "levers.{}: starts {}, after the last travel day of this run; it changes nothing"
+    return [said.format(e.name, e.start) for e in late]
+
+
+def _shortfall(groups: pd.DataFrame, levers: bool) -> list[str]:
     """Say when the housing market could not complete the moves that the census rates ask for."""
     wanted, done = int(groups["wanted"].sum()), int(groups["completed"].sum())
     if (groups["difference"] == 0).all():
         return []
+    if levers:
+        return [
+            f"Moves: {done:,} were completed under the levers; without them, it is to be "
+            f"{wanted:,}, the census rates' number. moves_calibration.csv has them by group."
+        ]
     return [
         f"Moves: {done:,} were completed of {wanted:,} that the census rates ask for; "
         "moves_calibration.csv has them by group. Too few dwellings are vacant, or none where "
@@ -341,7 +450,13 @@ def _plan_record(plan: Settled, zone_of: dict) -> dict:
     return plan.talk.record(plan.agreement, plan.calls, **known)
 
 
-def manifest_of(study: Study, history: History, model: Model, settings_file: Path) -> dict:
+def manifest_of(
+    study: Study,
+    history: History,
+    model: Model,
+    settings_file: Path,
+    admission: Admission = Admission(),
+) -> dict:
     """Return what the run was made of; calls, tokens and times are added by who measured them."""
     scenario, region = study.scenario, study.region
     kinds = [h.talk.domain.name for h in history.heard if h.decision is not None]
@@ -357,15 +472,23 @@ def manifest_of(study: Study, history: History, model: Model, settings_file: Pat
         "region_folder": str(scenario.region),
         "seed": scenario.seed,
         "model": dict(model.identity),
-        "admitted": False,
+        **admission.as_dict(),
         "prompts_sha256": prompts_sha256(),
-        "settings": scenario.model_dump(mode="json", exclude={"region", "rates", "base_url"}),
+        "settings": scenario.model_dump(
+            mode="json", exclude={"region", "rates", "base_url", "levers", "cards"}
+        )
+        | ({"levers": given} if (given := scenario.levers.given()) else {}),
+        **({"levers": list(study.policy.levers)} if study.policy.levers else {}),
+        "sampled": {kind: len(sample) for kind, sample in study.samples.items()},
         "negotiations": {kind: kinds.count(kind) for kind in sorted(set(kinds))},
         "outcomes": pd.Series(ends, dtype="str").value_counts().sort_index().to_dict(),
-        "notes": list(getattr(model, "notes", ())),
+        "notes": [*map(_sentence, admission.reasons), *getattr(model, "notes", ())],
         "talk_calls": sum(h.calls for h in history.heard) + sum(s.calls for s in history.settled),
         "inputs": {
-            "scenario": sha256(settings_file),
+            **{
+                "scenario" if k == 0 else f"base {file.name}": sha256(file)
+                for k, file in enumerate(files_of(settings_file))
+            },
             **{f"rates/{file.name}": sha256(file) for file in sorted(scenario.rates.glob("*.csv"))},
             **{
                 f"region/{name}": digest
@@ -381,6 +504,10 @@ def manifest_of(study: Study, history: History, model: Model, settings_file: Pat
             },
         },
     }
+
+
+def _sentence(reason: str) -> str:
+    return f"{reason[0].upper()}{reason[1:]}."
 
 
 def stop_if_unreached(history: History, out: Path) -> None:

@@ -113,6 +113,51 @@ def calibrate(
     return best[1]
 
 
+def frozen_levels(rates: pd.DataFrame, groups: pd.DataFrame) -> pd.Series:
+    """Return the levels of the groups that forecasts keep, from the calibrated base year.
+
+    The level at which the expected number of the base year's households (*rates*: `group`, `score`)
+    that decide to move is the target rate, raised by what the base year's market needed so that
+    enough of them completed (*groups*: `target_rate`, `wanted`, `decided`). Unlike the calibrated
+    level it does not carry the chance of one year's draws.
+    """
+    needed = (groups["decided"] / groups["wanted"]).where(groups["wanted"] > 0, 1.0)
+    share = (groups["target_rate"] * needed).clip(1e-6, 1 - 1e-6)
+    level = {
+        name: _solve(score.to_numpy(), float(share[name]))
+        for name, score in rates["score"].groupby(rates["group"])
+    }
+    return pd.Series(level, dtype="float64", name="alpha")
+
+
+def _solve(score: np.ndarray, share: float) -> float:
+    """Return the level at which the mean of logit^-1(level + score) is *share*."""
+    low, high = -60.0, 60.0
+    for _ in range(80):
+        middle = (low + high) / 2
+        below = (1 / (1 + np.exp(-(middle + score)))).mean() < share
+        low, high = (middle, high) if below else (low, middle)
+    return (low + high) / 2
+
+
+def decide_by_levels(
+    rates: pd.DataFrame, levels: pd.Series, seed: int, event: str, days: int = 365
+) -> Relocation:
+    """Return the decisions of a forecast year, by levels that an earlier year was solved for.
+
+    A group that the base year did not have has the level 0: the survey's own rates.
+    """
+    alpha = rates["group"].map(levels).astype("float64").fillna(0.0)
+    year = schedule(rates.index, seed, event, days).assign(
+        group=rates["group"],
+        probability=1 / (1 + np.exp(-(alpha + rates["score"]))),
+        moves=critical_levels(rates["score"], seed, event) < alpha,
+    )
+    grouped = year.groupby("group")
+    groups = pd.DataFrame({"households": grouped.size(), "decided": grouped["moves"].sum()})
+    return Relocation(year, groups)
+
+
 def schedule(ids: pd.Index, seed: int, event: str, days: int) -> pd.DataFrame:
     """Return each household's day of the decision as `minute`.
 

@@ -20,6 +20,7 @@ from pemand_abm import figures, transcript
 from pemand_abm.errors import PemandError
 from pemand_abm.figures import PURPOSE_WORDS
 from pemand_abm.geopackage import read_zones
+from pemand_abm.housing import YEAR
 from pemand_abm.surrogate import PURPOSES
 from pemand_abm.tables import write_text
 
@@ -47,6 +48,21 @@ EVENT_WORDS = {
     "queued": "had to wait for a vacant dwelling",
     "moved": "moved",
     "gave_up": "found none, gave up and stayed",
+    "still_queued": "still waited for a dwelling when the year ended",
+    "born": "persons born",
+    "died": "persons died",
+    "left_home": "persons left their parents' home",
+    "joined": "persons moved together with a spouse",
+    "parted": "persons left a spouse or partner",
+    "started_work": "persons began to work",
+    "changed_job": "persons changed the employer",
+    "left_work": "persons left work",
+    "retired": "persons retired",
+    "formed": "households formed",
+    "dissolved": "households dissolved",
+    "arrived": "households arrived from elsewhere",
+    "left_region": "households left the region",
+    "found_no_home": "found no dwelling to form a household in",
 }
 # Cells of fewer households are not shown (VALIDATION T4).
 LEAST = 30
@@ -71,7 +87,11 @@ class Run:
 
     manifest: dict[str, Any]
     decisions: pd.DataFrame
+    """Of the last year; `asked` are those of all years."""
+    asked: pd.DataFrame
     events: pd.DataFrame
+    """Of the last year; `calendar` are those of all years."""
+    calendar: pd.DataFrame
     households: pd.DataFrame
     demand: pd.DataFrame
     zones: GeoDataFrame
@@ -79,7 +99,9 @@ class Run:
     calibration: pd.DataFrame | None
     fit: pd.DataFrame | None
     columns: pd.DataFrame | None
+    estimates: pd.DataFrame | None
     transcripts: list[transcript.Record]
+    years: pd.DataFrame | None
 
 
 def read_run(folder: Path) -> Run:
@@ -106,10 +128,15 @@ def read_run(folder: Path) -> Run:
         return _whole(path, pd.read_csv) if path.exists() else None
 
     zones = _whole(folder / "zones.gpkg", read_zones)
+    decisions = _whole(folder / "decisions.parquet", pd.read_parquet)
+    events = _whole(folder / "events.parquet", pd.read_parquet)
+    last = (manifest.get("settings") or {}).get("years", 1)
     return Run(
         manifest=manifest,
-        decisions=_whole(folder / "decisions.parquet", pd.read_parquet),
-        events=_whole(folder / "events.parquet", pd.read_parquet),
+        decisions=decisions[decisions["event"].str.endswith(f":{last}")],
+        asked=decisions,
+        events=events[events["minute"] > (last - 1) * YEAR],
+        calendar=events,
         households=_whole(folder / "households.parquet", pd.read_parquet),
         demand=_whole(
             folder / "demand.csv",
@@ -120,7 +147,9 @@ def read_run(folder: Path) -> Run:
         calibration=optional("moves_calibration.csv"),
         fit=optional("fit_summary.csv"),
         columns=optional("columns.csv"),
+        estimates=optional("estimates.csv"),
         transcripts=transcript.read_transcripts(folder),
+        years=optional("years.csv"),
     )
 
 
@@ -151,13 +180,15 @@ def write_report(out: Path) -> Path:
         statement=statement(run),
         headlines=headlines(run),
         demand=demand_tables(run.demand),
+        estimates=estimate_rows(run.estimates),
         balance=balance_rows(run.balance),
         size_vehicles=size_by_vehicles(run),
         distribution=distribution_words(run),
         relocation=relocation_table(run.calibration),
-        events=event_counts(run.events),
+        events=event_counts(run.calendar),
+        years=years_table(run.years),
         fit=fit_table(run.fit),
-        outcomes=outcome_counts(run.decisions),
+        outcomes=outcome_counts(run.asked),
         moderator=moderator_words(run.transcripts),
         moderation=moderation_words(run.transcripts),
         talks=[talk_of(r) for r in to_read(run.transcripts)],
@@ -208,8 +239,8 @@ def statement(run: Run) -> dict[str, str]:
             "kind": "in",
             "title": "Negotiations entered the zone totals.",
             "text": f"{entered:,} of {len(run.decisions):,} decisions were negotiated by this "
-            "model, which has passed its evaluation; "
-            "all others were drawn from survey distributions.",
+            "model, which has a level card. They stand for all households: zone totals are the "
+            "survey's draws, scaled to what the negotiations say of each district.",
         }
     if held == 0:
         return {
@@ -221,7 +252,8 @@ def statement(run: Run) -> dict[str, str]:
     why = (
         "none of them was counted in this run"
         if admitted
-        else "this model has no evaluation card, so its numbers are not taken for behaviour"
+        else "this model has no evaluation card that admits it, so its numbers are not taken for "
+        "behaviour"
     )
     terms = (run.manifest.get("negotiations") or {}).get("terms", 0)
     if terms:
@@ -306,6 +338,44 @@ def demand_tables(demand: pd.DataFrame) -> list[Table]:
         _by_district(demand, end, name)
         for end, name in (("P", "Productions"), ("A", "Attractions, scaled to the productions"))
     ]
+
+
+def estimate_rows(estimates: pd.DataFrame | None) -> Table | None:
+    """Return what the negotiations say of the region and its districts, with their intervals."""
+    if estimates is None or not (estimates["n"] > 0).any():
+        return None
+    of_all = estimates[
+        (estimates["level"] == "region")
+        | ((estimates["level"] == "district") & (estimates["purpose"] == "all"))
+    ]
+    words = {**PURPOSE_WORDS, "all": "All purposes"}
+    rows = [
+        [
+            "Region" if r["level"] == "region" else str(r["domain"]),
+            words.get(r["purpose"], str(r["purpose"])),
+            f"{r['estimate']:,.0f}",
+            "not known" if math.isnan(r["se"]) else f"{r['low']:,.0f} to {r['high']:,.0f}",
+            f"{r['n']:,}",
+            f"{r['rows']:,.0f}",
+            str(r["method"]),
+        ]
+        for r in of_all.to_dict("records")
+    ]
+    used = "used" if (estimates["use"] == "used").all() else "shown, not used"
+    return Table(
+        [
+            "Where",
+            "Purpose",
+            "Estimate",
+            "95 % negotiation-sampling interval",
+            "Negotiated",
+            "Household rows",
+            "Method",
+        ],
+        rows,
+        f"What the negotiations say of all households ({used}; person trips of an average weekday)",
+        labels=2,
+    )
 
 
 def _by_district(demand: pd.DataFrame, end: str, name: str) -> Table:
@@ -492,6 +562,14 @@ def event_counts(events: pd.DataFrame) -> Table:
     others = sorted(set(counts.index) - set(known))
     rows = [[EVENT_WORDS.get(k, _words(k)), f"{counts[k]:,}"] for k in [*known, *others]]
     return Table(["Event", "Number"], rows, "Events of the calendar (events)")
+
+
+def years_table(years: pd.DataFrame | None) -> Table | None:
+    """Return the accounts of the years as the run wrote them."""
+    if years is None:
+        return None
+    table = years.astype({"year": str})
+    return _any_table(table, "Years: what happened at the turn into each, and what it held then")
 
 
 def fit_table(fit: pd.DataFrame | None) -> Table | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,18 +15,22 @@ import pandas as pd
 
 from pemand_abm import keys
 from pemand_abm.agreements import PlanTalk
-from pemand_abm.demand import DemandSettings, attractiveness, check_demand
+from pemand_abm.demand import DemandSettings, attractiveness, check_demand, zone_demand
 from pemand_abm.dialogue import Model
 from pemand_abm.domains import RELOCATION, TRIPS, Domain
 from pemand_abm.errors import TableError
 from pemand_abm.facts import households_of, read_map
-from pemand_abm.housing import HousingSettings, vacancies
+from pemand_abm.housing import YEAR, HousingSettings, vacancies
+from pemand_abm.lengths import calibrated
+from pemand_abm.levers import Policy, covered, enact
+from pemand_abm.liferates import LifeRates, read_life, within_region
 from pemand_abm.persona import PersonaSettings
 from pemand_abm.plans import Plan, Stake, read_plan
 from pemand_abm.protocols.mind import MindSettings
 from pemand_abm.protocols.pemand import CRITERIA, PemandSettings
 from pemand_abm.region import Region, read_region
 from pemand_abm.relocation import Relocation, calibrate, schedule
+from pemand_abm.responses import read_responses
 from pemand_abm.sample import draw_sample
 from pemand_abm.scenario import Scenario
 from pemand_abm.surrogate import (
@@ -46,6 +50,14 @@ TRAVEL_DAY, RELOCATION_YEAR = "travel_day:1", "relocation:1"
 TERMS, SHARED_TRIP = "terms:1", "shared_trip:1"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Plain:
+    """A region and its population as they are before any lever acts."""
+
+    region: Region
+    population: Population
+
+
 @dataclass(frozen=True, slots=True)
 class Study:
     """All of a run that is known before the first negotiation."""
@@ -62,6 +74,29 @@ class Study:
     samples: dict[str, pd.DataFrame]
     talks: list[tuple[int, Talk | PlanTalk]]
     terms: Terms | None
+    policy: Policy
+    """What the levers change in this year; region and population have it in them."""
+    plain: Plain
+    """The region and the population without levers."""
+    life: LifeRates | None
+    """The rates of life events; None where the scenario has one year."""
+    year: int = 1
+    """Of the calendar, whose decisions these are; 1 is the base year."""
+
+    @property
+    def start(self) -> int:
+        """The minute at which the year begins."""
+        return (self.year - 1) * YEAR
+
+    @property
+    def travel_day(self) -> str:
+        """The event of the year's travel day."""
+        return f"travel_day:{self.year}"
+
+    @property
+    def relocation_year(self) -> str:
+        """The event of the year's decision on moving."""
+        return f"relocation:{self.year}"
 
     @property
     def most_calls(self) -> int:
@@ -76,6 +111,7 @@ def prepare(scenario: Scenario, say: Callable[[str], None]) -> Study:
     Calibrate the moves and sample the households that talk.
     """
     region, rates = read_region(scenario.region), read_rates(scenario.rates)
+    life = read_life(scenario.rates) if scenario.years > 1 else None
     say(f"Synthesizing {region.recipe.title}")
     population = synthesize(region, scenario.seed)
     households = population.households
@@ -88,15 +124,14 @@ def prepare(scenario: Scenario, say: Callable[[str], None]) -> Study:
     say(f"Drawing the travel day of {len(households):,} households")
     expected = expected_trips(households, rates)
     trips = draw_trips(households, rates, scenario.seed, TRAVEL_DAY)
-    wanted = scenario.demand
-    demand = DemandSettings(wanted.attraction_rates, wanted.decay, wanted.minutes)
-    check_demand(trips, region.zones, region.skims, demand)
+    demand = _demand(scenario, region, households, trips)
     say("Calibrating the year's moves to the census rates")
-    homes = _homes(region, households, scenario)
+    homes = homes_of(region, households, scenario)
+    moving_rates = move_rates(households, rates)
     relocation = calibrate(
-        move_rates(households, rates),
+        within_region(moving_rates, life) if life else moving_rates,
         lambda year: run_year(
-            _movers(households, year), homes, scenario.seed, scenario.days
+            movers_of(households, year), homes, scenario.seed, scenario.days
         ).moved(),
         scenario.seed,
         RELOCATION_YEAR,
@@ -115,12 +150,30 @@ def prepare(scenario: Scenario, say: Callable[[str], None]) -> Study:
             "relocation",
         ),
     }
-    talks = _talks(samples["trips"], TRIPS, TRAVEL_DAY, scenario, population, rates)
-    moving = _talks(samples["relocation"], RELOCATION, RELOCATION_YEAR, scenario, population, rates)
+    # Moves were calibrated and the sample was drawn without levers, so that scenarios share both;
+    # what follows is the region with them.
+    plain = Plain(region, population)
+    policy = policy_of(scenario, plain, demand)
+    if policy.levers:
+        say(f"Letting the levers act: {len(policy.changed):,} households learn of them")
+        population = replace(population, households=policy.households, persons=policy.persons)
+        expected = policy.expected(expected_trips(population.households, rates), rates)
+        trips = draw_trips(population.households, rates, scenario.seed, TRAVEL_DAY)
+        trips = policy.answered(trips, TRAVEL_DAY)
+        region = replace(region, zones=policy.zones)
+        homes = homes_of(
+            region, population.households, scenario
+        )  # a charge moves nobody's home away
+        region = replace(region, skims=dict(policy.skims))
+        check_demand(trips, region.zones, region.skims, demand)
+    talks = _talks(samples["trips"], TRIPS, TRAVEL_DAY, scenario, population, rates, policy)
+    moving = _talks(
+        samples["relocation"], RELOCATION, RELOCATION_YEAR, scenario, population, rates, policy
+    )
     minutes = relocation.households["minute"]
     scheduled: list[tuple[int, Talk | PlanTalk]] = [(TRAVEL_MINUTE, talk) for talk in talks]
     scheduled += [(int(minutes[talk.household.id]), talk) for talk in moving]
-    scheduled += _shared_trips(scenario, population)
+    scheduled += _shared_trips(scenario, population, policy)
     return Study(
         scenario=scenario,
         region=region,
@@ -133,11 +186,44 @@ def prepare(scenario: Scenario, say: Callable[[str], None]) -> Study:
         homes=homes,
         samples=samples,
         talks=scheduled,
-        terms=_terms(scenario, region, population, relocation, homes, demand),
+        terms=_terms(scenario, region, population, relocation, homes, demand, policy),
+        policy=policy,
+        plain=plain,
+        life=life,
     )
 
 
-def _homes(region: Region, households: pd.DataFrame, scenario: Scenario) -> Homes:
+def policy_of(scenario: Scenario, plain: Plain, demand: DemandSettings, year: int = 1) -> Policy:
+    """Return what the levers change that act on a year's travel day."""
+    some = next(scenario.levers.entries(), None)
+    responses = read_responses(scenario.rates) if some else None
+    minute = (year - 1) * YEAR + TRAVEL_MINUTE
+    active = scenario.levers.active(minute, plain.region.recipe.base_year)
+    covered(scenario.levers, plain.region.zones)  # Faults of later levers are told now, too.
+    return enact(active, plain.region, plain.population, demand, responses, scenario.seed)
+
+
+def _demand(
+    scenario: Scenario, region: Region, households: pd.DataFrame, trips: pd.DataFrame
+) -> DemandSettings:
+    """Return the settings of the demand, checked, with decays for the recipe's trip lengths.
+
+    A scenario that gives its decays keeps them: so a what-if has those of its baseline.
+    """
+    given = scenario.demand
+    settings = DemandSettings(
+        given.attraction_rates, given.decay, given.minutes, region.recipe.mean_minutes
+    )
+    check_demand(trips, region.zones, region.skims, settings)
+    if not settings.wanted or "decay" in given.model_fields_set:
+        return settings
+    day = trips.rename_axis("household_id").reset_index().assign(event=TRAVEL_DAY, kind="trips")
+    demand = zone_demand(day, households, region.zones, settings.rates)
+    return calibrated(settings, demand, region.skims, settings.wanted)
+
+
+def homes_of(region: Region, households: pd.DataFrame, scenario: Scenario) -> Homes:
+    """Return the housing market's inputs for where *households* live."""
     zones = pd.DataFrame(
         {
             "dwellings": np.floor(region.zones["dwellings"]).astype("int64"),
@@ -156,7 +242,8 @@ def _homes(region: Region, households: pd.DataFrame, scenario: Scenario) -> Home
     return Homes(zones, minutes, settings)
 
 
-def _movers(households: pd.DataFrame, year: pd.DataFrame) -> pd.DataFrame:
+def movers_of(households: pd.DataFrame, year: pd.DataFrame) -> pd.DataFrame:
+    """Return the housing market's movers: those of the households that *year* has rows for."""
     return households.loc[year.index, ["home_zone_id", "income"]].join(year[["minute", "order"]])
 
 
@@ -167,6 +254,7 @@ def _talks(
     scenario: Scenario,
     population: Population,
     rates: Rates,
+    policy: Policy,
 ) -> list[Talk]:
     given = scenario.talks
     pemand = PemandSettings(
@@ -193,7 +281,7 @@ def _talks(
     )
     return [
         Talk(household, asked, event, scenario.seed, rates.anchors, pemand, persona)
-        for household in known
+        for household in policy.tell(known)
     ]
 
 
@@ -217,6 +305,7 @@ def _terms(
     relocation: Relocation,
     homes: Homes,
     demand: DemandSettings,
+    policy: Policy,
 ) -> Terms | None:
     """Return the sampled movers who settle their terms; None where nobody is asked to."""
     moves = relocation.households["moves"]
@@ -224,7 +313,7 @@ def _terms(
     sample = _several(movers, population, scenario, scenario.negotiate.terms, "terms")
     if not len(sample):
         return None
-    talks = _plan_talks(sample, read_plan("move"), TERMS, scenario, population)
+    talks = _plan_talks(sample, read_plan("move"), TERMS, scenario, population, policy)
     own = population.households.loc[list(talks)]
     at = dict(
         zip(own.index, region.zones.index.get_indexer(own["home_zone_id"]).tolist(), strict=True)
@@ -238,12 +327,15 @@ def _terms(
     )
 
 
-def _shared_trips(scenario: Scenario, population: Population) -> list[tuple[int, PlanTalk]]:
+def _shared_trips(
+    scenario: Scenario, population: Population, policy: Policy
+) -> list[tuple[int, PlanTalk]]:
     """Return the sampled households that plan a journey, each on a day of the year of its own."""
     sample = _several(
         population.households, population, scenario, scenario.negotiate.shared_trip, "shared_trip"
     )
-    talks = _plan_talks(sample, read_plan("shared_trip"), SHARED_TRIP, scenario, population)
+    plan = read_plan("shared_trip")
+    talks = _plan_talks(sample, plan, SHARED_TRIP, scenario, population, policy)
     minutes = schedule(sample, scenario.seed, SHARED_TRIP, scenario.days)["minute"]
     return [(int(minutes[key]), talk) for key, talk in talks.items()]
 
@@ -260,7 +352,12 @@ def _several(
 
 
 def _plan_talks(
-    sample: pd.Index, plan: Plan, event: str, scenario: Scenario, population: Population
+    sample: pd.Index,
+    plan: Plan,
+    event: str,
+    scenario: Scenario,
+    population: Population,
+    policy: Policy,
 ) -> dict[int, PlanTalk]:
     known = households_of(
         population.households,
@@ -277,7 +374,7 @@ def _plan_talks(
         int(home.id): PlanTalk(
             home, plan, event, scenario.seed, settings, persona, wishes[home.id], asked
         )
-        for home in known
+        for home in policy.tell(known)
     }
 
 
@@ -304,7 +401,7 @@ def run(study: Study, model: Model) -> History:
     """Run the calendar with the sampled households' talks."""
     year = study.relocation.households
     return run_year(
-        _movers(study.population.households, year[year["moves"]]),
+        movers_of(study.population.households, year[year["moves"]]),
         study.homes,
         study.scenario.seed,
         study.scenario.days,

@@ -124,7 +124,7 @@ def test_help_runs_in_a_new_process_without_heavy_libraries():
 
 @pytest.fixture(scope="module")
 def outputs(tmp_path_factory):
-    """Return the folders of a run, of a run with text ids, and of a population; and what the first printed."""
+    """Return the folders of a run, of one of two years with text ids, and of a population; and what the first printed."""
     folder = tmp_path_factory.mktemp("docs")
     printed = []
     for name, ids in (("plain", (10, 20, 35)), ("text", ("SF-Mission", "SF-Castro", "A"))):
@@ -132,7 +132,8 @@ def outputs(tmp_path_factory):
         asked = {"trips": 4, "relocation": 2}
         if name == "text":
             asked |= {"terms": 2, "shared_trip": 2}
-        scenario = write_study(folder / name, ids, negotiate=asked)
+        years = 2 if name == "text" else 1
+        scenario = write_study(folder / name, ids, negotiate=asked, years=years)
         arguments = ["run", str(scenario), "--out", str(folder / name / "out")]
         result = CliRunner().invoke(main, arguments, catch_exceptions=False)
         assert result.exit_code == 0, result.output
