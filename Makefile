@@ -5,11 +5,11 @@ BIN := $(VENV)/bin
 MODEL ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint docs bench check clean
+.PHONY: help demo test train-test lint docs bench check clean
 
 ## help: list the targets
 help:
-	@grep -E '^## [a-z]+:' $(MAKEFILE_LIST) | sed 's/^## //' | awk -F': ' '{printf "make %-8s %s\n", $$1, $$2}'
+	@grep -E '^## [a-z-]+:' $(MAKEFILE_LIST) | sed 's/^## //' | awk -F': ' '{printf "make %-10s %s\n", $$1, $$2}'
 
 $(VENV)/.installed: pyproject.toml setup.py
 	$(PYTHON) -m venv $(VENV)
@@ -26,6 +26,11 @@ demo: $(VENV)/.installed
 ## test: run the tests (offline once installed)
 test: $(VENV)/.installed
 	$(BIN)/python -m pytest
+
+## train-test: run the tests of training, which need torch
+train-test: $(VENV)/.installed
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable '.[train]'
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_training_torch.py -m 'not gpu'
 
 ## lint: check style and types
 lint: $(VENV)/.installed

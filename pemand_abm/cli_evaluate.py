@@ -30,6 +30,11 @@ def model_options(command: Any) -> Any:
         click.option(
             "--journal", type=FILE, help="The file of replies; journal.sqlite in --out else."
         ),
+        click.option(
+            "--fast",
+            is_flag=True,
+            help="Embedded model: several replies share a batch, which rounds in another order.",
+        ),
         click.option("--workers", type=click.IntRange(min=1), help="Replies made at once."),
         click.option("--adapter", help="A LoRA adapter's folder, or `none`; the shipped one else."),
         click.option("--base-url", help="The server of an openai model."),
@@ -115,6 +120,7 @@ class Asked:
     model: str
     base_url: str | None
     workers: int | None
+    fast: bool
     adapter: str | None
     moderator: str
     journal: Path | None
@@ -131,7 +137,9 @@ class Asked:
 
     def answering(self, out: Path) -> AbstractContextManager[Progress]:
         """Give the model behind a journal, with its progress shown."""
-        return answering(out, self.model, self.base_url, self.workers, self.journal, self.adapter)
+        return answering(
+            out, self.model, self.base_url, self.workers, self.journal, self.adapter, self.fast
+        )
 
     def trial(self) -> Trial:
         """Read the survey and choose its households."""
@@ -168,6 +176,7 @@ def answering(
     workers: int | None,
     journal: Path | None,
     adapter: str | None = None,
+    fast: bool = False,
 ) -> Iterator[Progress]:
     """Give the model behind a journal, with its progress shown."""
     from pemand_abm.models import open_model
@@ -176,7 +185,9 @@ def answering(
 
     kept = journal or out / "journal.sqlite"
     with ExitStack() as stack:
-        wanted = open_model(model, base_url=base_url, workers=workers, adapter=adapter)
+        wanted = open_model(
+            model, base_url=base_url, workers=workers, exact=not fast, adapter=adapter
+        )
         if hasattr(wanted, "close"):
             stack.callback(wanted.close)
         replies = Journal(wanted, kept)

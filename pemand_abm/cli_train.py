@@ -83,7 +83,7 @@ def rest(recipe: Path, adapter: Path, out: Path | None, workers: int | None) -> 
     name = wanted.generator or wanted.model
 
     def opened(with_adapter: Path) -> AbstractContextManager[Model]:
-        return answering(out, name, None, workers, None, str(with_adapter))
+        return answering(out, name, None, workers, None, str(with_adapter), fast=True)
 
     for repeat in reinforce(wanted, adapter, out, opened, say):
         table = repeat.table

@@ -21,8 +21,10 @@ from pemand_abm.demand import (
 )
 from pemand_abm.geopackage import write_zones
 from pemand_abm.matrices import write_matrices
-from pemand_abm.surrogate import PURPOSES
+from pemand_abm.periods import od_matrices
+from pemand_abm.surrogate import PURPOSES, Rates
 from pemand_abm.tables import write_csv
+from pemand_abm.vehicles import vehicle_trips
 
 if TYPE_CHECKING:
     from geopandas import GeoDataFrame
@@ -58,13 +60,15 @@ def write_demand(
     households: pd.DataFrame,
     decisions: pd.DataFrame,
     events: pd.DataFrame,
+    rates: Rates,
     quarters_trips: pd.DataFrame | None = None,
     settings: DemandSettings | None = None,
 ) -> list[str]:
     """Write a run's demand, matrices and map, and return notes for the manifest.
 
-    The files are `demand.csv`, `columns.csv`, `demand_balance.csv`, `trips.omx`, `moves.omx` and
-    `zones.gpkg`. Everything is computed before the first file is written.
+    The files are `demand.csv`, `columns.csv`, `demand_balance.csv`, `vehicle_trips.csv`,
+    `trips.omx`, `moves.omx` and `zones.gpkg`. Everything is computed before the first file is
+    written.
 
     Parameters
     ----------
@@ -76,6 +80,8 @@ def write_demand(
     households, decisions, events : DataFrame
         Of the run (docs/design.md). Trips stand at the `home_zone_id` given here: the homes of the
         travel day, before the moves.
+    rates : Rates
+        Its shares of periods and modes are used.
     quarters_trips : DataFrame, optional
         Trips of the persons in group quarters, zones x purposes; they get columns of their own.
     settings : DemandSettings, optional
@@ -90,10 +96,13 @@ def write_demand(
     )
     layer = map_table(table, demand.at_home, moves, zones["dwellings"])
     balance = balance_table(demand, cores, region.skims, settings)
+    vehicles = vehicle_trips(decisions, households, rates.modes)
+    flows = od_matrices(cores, rates.periods)
     write_csv(table, out / "demand.csv")
     write_csv(column_meanings({"demand.csv": table, "zones.gpkg": layer}), out / "columns.csv")
     write_csv(balance, out / "demand_balance.csv")
-    write_matrices(out / "trips.omx", cores, zones.index)
+    write_csv(vehicles, out / "vehicle_trips.csv")
+    write_matrices(out / "trips.omx", cores | flows, zones.index)
     write_matrices(out / "moves.omx", {"MOVES": moves}, zones.index)
     write_zones(out / "zones.gpkg", region.polygons, layer, "TRIPS_P")
     return notes + ratio_notes(demand)

@@ -23,10 +23,19 @@ if TYPE_CHECKING:
 PURPOSE_WORDS = {
     "hbw": "Home-based work",
     "hbsch": "Home-based school",
+    "hbshop": "Home-based shopping",
+    "hbsocrec": "Home-based social and recreation",
     "hbo": "Home-based other",
     "nhb": "Non-home-based",
 }
-PURPOSE_COLOURS = {"hbw": "#255a7d", "hbsch": "#e0a83c", "hbo": "#63b795", "nhb": "#8c8fa3"}
+PURPOSE_COLOURS = {
+    "hbw": "#255a7d",
+    "hbsch": "#e0a83c",
+    "hbshop": "#c0504d",
+    "hbsocrec": "#5d4a8a",
+    "hbo": "#63b795",
+    "nhb": "#8c8fa3",
+}
 MEASURES = {
     "trips_per_household": ("Trips per household", "person trips of a weekday a household"),
     "TRIPS_P": ("Productions", "person trips of a weekday"),

@@ -257,7 +257,14 @@ def write_run(
     population = last.population
     quarters = group_quarters_trips(population.group_quarters["persons"], last.rates)
     notes = write_demand(
-        out, last.region, population.households, days, year, quarters, study.demand
+        out,
+        last.region,
+        population.households,
+        days,
+        year,
+        last.rates,
+        quarters,
+        study.demand,
     )
     write_parquet(
         settled(population.households, year, last.region.zones["district"]),

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -22,6 +22,7 @@ from pemand_abm.geography import read_polygons
 from pemand_abm.ids import are_whole, as_text, some
 from pemand_abm.matrices import read_skims, sidecar
 from pemand_abm.settings import Strict, read_settings, suggestion
+from pemand_abm.surrogate import PURPOSES
 from pemand_abm.tables import sha256
 
 RECIPE = "recipe.yaml"
@@ -114,6 +115,7 @@ class Recipe(Strict):
     household_total: str = ""
     population: PopulationFiles | None = None
     group_quarters: str | None = None
+    mean_minutes: dict[str, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
     encoding: str = "utf-8-sig"
 
     @model_validator(mode="after")
@@ -127,6 +129,16 @@ class Recipe(Strict):
         if not self.population and lacking:
             said = f"key {', '.join(map(repr, lacking))} is lacking"
             raise ValueError(f"{said}; a population that others made is named by population")
+        return self
+
+    @model_validator(mode="after")
+    def _lengths_are_of_purposes(self) -> Recipe:
+        for name in self.mean_minutes:
+            if name not in PURPOSES:
+                raise ValueError(
+                    f"mean_minutes: {name!r} is no purpose; purposes are {', '.join(PURPOSES)}"
+                    f"{suggestion(name, PURPOSES)}"
+                )
         return self
 
     @model_validator(mode="after")

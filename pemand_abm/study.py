@@ -15,12 +15,13 @@ import pandas as pd
 
 from pemand_abm import keys
 from pemand_abm.agreements import PlanTalk
-from pemand_abm.demand import DemandSettings, attractiveness, check_demand
+from pemand_abm.demand import DemandSettings, attractiveness, check_demand, zone_demand
 from pemand_abm.dialogue import Model
 from pemand_abm.domains import RELOCATION, TRIPS, Domain
 from pemand_abm.errors import TableError
 from pemand_abm.facts import households_of, read_map
 from pemand_abm.housing import YEAR, HousingSettings, vacancies
+from pemand_abm.lengths import calibrated
 from pemand_abm.liferates import LifeRates, read_life, within_region
 from pemand_abm.persona import PersonaSettings
 from pemand_abm.plans import Plan, Stake, read_plan
@@ -109,9 +110,7 @@ def prepare(scenario: Scenario, say: Callable[[str], None]) -> Study:
     say(f"Drawing the travel day of {len(households):,} households")
     expected = expected_trips(households, rates)
     trips = draw_trips(households, rates, scenario.seed, TRAVEL_DAY)
-    wanted = scenario.demand
-    demand = DemandSettings(wanted.attraction_rates, wanted.decay, wanted.minutes)
-    check_demand(trips, region.zones, region.skims, demand)
+    demand = _demand(scenario, region, households, trips)
     say("Calibrating the year's moves to the census rates")
     homes = homes_of(region, households, scenario)
     moving_rates = move_rates(households, rates)
@@ -158,6 +157,25 @@ def prepare(scenario: Scenario, say: Callable[[str], None]) -> Study:
         terms=_terms(scenario, region, population, relocation, homes, demand),
         life=life,
     )
+
+
+def _demand(
+    scenario: Scenario, region: Region, households: pd.DataFrame, trips: pd.DataFrame
+) -> DemandSettings:
+    """Return the settings of the demand, checked, with decays for the recipe's trip lengths.
+
+    A scenario that gives its decays keeps them: so a what-if has those of its baseline.
+    """
+    given = scenario.demand
+    settings = DemandSettings(
+        given.attraction_rates, given.decay, given.minutes, region.recipe.mean_minutes
+    )
+    check_demand(trips, region.zones, region.skims, settings)
+    if not settings.wanted or "decay" in given.model_fields_set:
+        return settings
+    day = trips.rename_axis("household_id").reset_index().assign(event=TRAVEL_DAY, kind="trips")
+    demand = zone_demand(day, households, region.zones, settings.rates)
+    return calibrated(settings, demand, region.skims, settings.wanted)
 
 
 def homes_of(region: Region, households: pd.DataFrame, scenario: Scenario) -> Homes:

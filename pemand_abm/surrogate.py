@@ -18,7 +18,10 @@ from pemand_abm import keys
 from pemand_abm.anchors import AGE_BANDS, AGE_EDGES, TENURES, AnchorTable, read_anchors
 from pemand_abm.errors import TableError, listed
 
-PURPOSES = ("hbw", "hbsch", "hbo", "nhb")
+PURPOSES = ("hbw", "hbsch", "hbshop", "hbsocrec", "hbo", "nhb")
+# MTC's and ActivitySim's periods of a weekday: 3 to 6, 6 to 10, 10 to 15, 15 to 19, 19 to 3.
+PERIODS = ("EA", "AM", "MD", "PM", "EV")
+MODES = ("driver", "passenger", "transit", "school_bus", "taxi", "bicycle", "walk", "other")
 
 # The top classes are open: five persons and more, three workers and more, three vehicles and more.
 CELLS = pd.MultiIndex.from_tuples(
@@ -32,6 +35,17 @@ PURPOSE_CELLS = pd.MultiIndex.from_tuples(
 MOVE_CELLS = pd.MultiIndex.from_product(
     [TENURES, AGE_BANDS, ("all", "0", "1")], names=["tenure", "age_band", "children"]
 )
+# A home-based trip leaves home or returns to it; a non-home-based one goes any way.
+PERIOD_CELLS = pd.MultiIndex.from_tuples(
+    [
+        (purpose, direction, period)
+        for purpose in PURPOSES
+        for direction in (("any",) if purpose == "nhb" else ("from_home", "to_home"))
+        for period in PERIODS
+    ],
+    names=["purpose", "direction", "period"],
+)
+MODE_CELLS = pd.MultiIndex.from_product([PURPOSES, range(3)], names=["purpose", "vehicles"])
 _CELL_AT = {cell: place for place, cell in enumerate(CELLS)}
 # The place of (size, workers, vehicles) in CELLS; -1 where there are more workers than persons.
 _PLACE = np.array(
@@ -48,7 +62,8 @@ class Rates:
     `cells`: mean, se, variance, zero_share, n by CELLS. `trips`: cell (place in CELLS), trips,
     share, in that order. `purposes`: shares by PURPOSE_CELLS x PURPOSES. `moves`: rate, se, n
     by MOVE_CELLS. `anchors`: what negotiating households are told. `quarters`: share,
-    trips_per_person, se by purpose (`all` and PURPOSES).
+    trips_per_person, se by purpose (`all` and PURPOSES). `periods`: share of a purpose's trips by
+    PERIOD_CELLS. `modes`: shares of a purpose's trips by MODE_CELLS x MODES.
     """
 
     cells: pd.DataFrame
@@ -57,6 +72,8 @@ class Rates:
     moves: pd.DataFrame
     anchors: AnchorTable
     quarters: pd.DataFrame
+    periods: pd.Series
+    modes: pd.DataFrame
 
 
 # --- reading ------------------------------------------------------------------------------------
@@ -217,6 +234,34 @@ def _read_quarters(folder: Path) -> pd.DataFrame:
     return table
 
 
+def _read_periods(folder: Path) -> pd.Series:
+    by, path = list(PERIOD_CELLS.names), folder / "periods.csv"
+    table = _read(folder, path.name, by, ["share"], dict.fromkeys(by, "str"))
+    unknown = ~pd.MultiIndex.from_frame(table[by]).isin(PERIOD_CELLS)
+    problems = (
+        [f"{', '.join(by)}: no such row in {_rows(pd.Series(unknown))}; leave it out"]
+        if unknown.any()
+        else []
+    )
+    problems += _off(table.groupby("purpose")["share"].sum(), "share")
+    periods = _indexed(table, PERIOD_CELLS, path, problems)["share"]
+    if problems:
+        raise TableError(listed(problems, str(path)))
+    # Ten digits are in the file; whole tables of trips are to sum to the day's trips.
+    return periods / periods.groupby("purpose").transform("sum")
+
+
+def _read_modes(folder: Path) -> pd.DataFrame:
+    by, path = list(MODE_CELLS.names), folder / "modes.csv"
+    table = _read(folder, path.name, by, ["vehicles", *MODES], {"purpose": "str"})
+    problems = _off(table.set_index(by)[list(MODES)].sum(axis=1), ", ".join(MODES))
+    table = _indexed(table, MODE_CELLS, path, problems)
+    if problems:
+        raise TableError(listed(problems, str(path)))
+    shares = table[list(MODES)]
+    return shares.div(shares.sum(axis=1), axis=0)
+
+
 def read_rates(folder: Path) -> Rates:
     """Read and check the tables of a rates folder; a TableError names file, column and mend."""
     folder = Path(folder)
@@ -228,6 +273,8 @@ def read_rates(folder: Path) -> Rates:
         moves=_read_moves(folder),
         anchors=read_anchors(folder / "anchors.csv"),
         quarters=_read_quarters(folder),
+        periods=_read_periods(folder),
+        modes=_read_modes(folder),
     )
 
 
@@ -303,8 +350,7 @@ def draw_trips(households: pd.DataFrame, rates: Rates, seed: int, event: str) ->
 
     A draw depends on (seed, event, household_id) alone. Trips by the inverse of the cell's
     distribution; the purpose of every trip by its own number, independently, so a household's
-    trips from home and back need not match. Index household_id; int64 `trips`, `hbw`, `hbsch`,
-    `hbo`, `nhb`.
+    trips from home and back need not match. Index household_id; int64 `trips` and PURPOSES.
     """
     cell, kind = _places(households)
     ids = households.index.to_numpy()

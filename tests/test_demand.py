@@ -19,6 +19,8 @@ from pemand_abm.errors import SettingsError, TableError
 RATES = {
     "hbw": {"JOBS": 1.2},
     "hbsch": {"PUPILS": 2.0},
+    "hbshop": {"SHOPS": 3.0},
+    "hbsocrec": {"SHOPS": 1.0},
     "hbo": {"SHOPS": 3.0},
     "nhb": {"JOBS": 0.5},
 }
@@ -53,6 +55,8 @@ def decisions():
             "kind": ["trips"] * 3 + ["relocation"],
             "hbw": [2, 2, 0, 0],
             "hbsch": [0, 0, 4, 0],
+            "hbshop": [0, 1, 0, 0],
+            "hbsocrec": [0, 0, 2, 0],
             "hbo": [1, 0, 8, 0],
             "nhb": [0, 3, 5, 0],
         }
@@ -77,7 +81,7 @@ def test_non_home_based_trips_start_where_such_trips_are_attracted(decisions, ho
     demand = zone_demand(decisions, households, zones, RATES)
     # A quarter of the jobs is in zone 20 and three quarters in 35; households make 8 such trips.
     assert demand.productions["nhb"].tolist() == [0, 2, 6]
-    assert demand.at_home.tolist() == [2 + 1 + 4 + 8 + 5, 2 + 3, 0]
+    assert demand.at_home.tolist() == [2 + 1 + 4 + 2 + 8 + 5, 2 + 1 + 3, 0]
 
 
 def test_productions_are_held_and_attractions_scaled(decisions, households, zones):
@@ -187,7 +191,7 @@ def test_a_skim_that_the_region_lacks_is_named(decisions, households, zones):
 
 
 def test_settings_name_every_purpose_that_they_lack():
-    with pytest.raises(SettingsError, match=r"(?s)decay.*hbsch, hbo, nhb"):
+    with pytest.raises(SettingsError, match=r"(?s)decay.*hbsch, hbshop, hbsocrec, hbo, nhb"):
         DemandSettings(decay={"hbw": 0.1})
 
 
@@ -230,7 +234,7 @@ def test_every_zone_stands_in_the_demand_table(decisions, households, zones):
 
 def test_purposes_that_do_not_exist_are_named():
     with pytest.raises(SettingsError, match=r"decay: shopping is no purpose"):
-        DemandSettings(decay={"hbw": 0.1, "hbsch": 0.1, "hbo": 0.1, "nhb": 0.1, "shopping": 0.1})
+        DemandSettings(decay=dict.fromkeys((*PURPOSES, "shopping"), 0.1))
 
 
 def test_zones_out_of_reach_are_told_without_a_warning(recwarn):

@@ -2,6 +2,7 @@ import sqlite3
 import xml.etree.ElementTree as ET
 from contextlib import closing
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 
 import geopandas
@@ -16,7 +17,9 @@ from pemand_abm.demand import PURPOSES, RATES
 from pemand_abm.errors import TableError
 from pemand_abm.export import write_demand
 from pemand_abm.geopackage import class_breaks, read_zones, write_zones
+from pemand_abm.surrogate import PERIODS, read_rates
 
+SURVEY = read_rates(Path(__file__).parents[1] / "synthpop" / "rates")
 LAND_USE = sorted({column for rates in RATES.values() for column in rates})
 
 
@@ -41,8 +44,11 @@ def run_of(ids):
     rng = np.random.default_rng(5)
     homes = [ids[0], ids[0], ids[1], ids[2], ids[2]]
     index = pd.RangeIndex(1, 6, name="household_id")
-    households = pd.DataFrame({"home_zone_id": homes, "hhsize": [1, 2, 3, 4, 12]}, index=index)
-    trips = pd.DataFrame(rng.integers(0, 9, (5, 4)), columns=list(PURPOSES))
+    households = pd.DataFrame(
+        {"home_zone_id": homes, "hhsize": [1, 2, 3, 4, 12], "auto_ownership": [0, 1, 1, 2, 3]},
+        index=index,
+    )
+    trips = pd.DataFrame(rng.integers(0, 9, (5, len(PURPOSES))), columns=list(PURPOSES))
     decisions = trips.assign(household_id=index, event="travel_day:1", kind="trips")
     decisions["value"] = trips.sum(axis=1)
     events = pd.DataFrame({"kind": ["moved", "gave_up"], "household_id": [1, 2]})
@@ -54,14 +60,15 @@ def run_of(ids):
 def written(request, tmp_path):
     ids = [10, 20, 35, 40] if request.param == "numbers" else ["A-1", "B", "SF-Mission", "Z 9"]
     households, decisions, events = run_of(ids)
-    notes = write_demand(tmp_path, region_of(ids), households, decisions, events)
+    notes = write_demand(tmp_path, region_of(ids), households, decisions, events, SURVEY)
     return SimpleNamespace(out=tmp_path, ids=ids, decisions=decisions, notes=notes)
 
 
 def test_demand_matrices_and_decisions_have_the_same_totals(written):
     demand = pd.read_csv(written.out / "demand.csv")
     with openmatrix.open_file(str(written.out / "trips.omx")) as file:
-        assert sorted(file.list_matrices()) == ["HBO", "HBSCH", "HBW", "NHB"]
+        by_period = {f"{p}__{t}" for p in ("TRIPS", *map(str.upper, PURPOSES)) for t in PERIODS}
+        assert {*file.list_matrices()} == by_period | {"TRIPS__DAY", *map(str.upper, PURPOSES)}
         for purpose in PURPOSES:
             core = np.array(file[purpose.upper()])
             total = written.decisions[purpose].sum()
@@ -71,6 +78,22 @@ def test_demand_matrices_and_decisions_have_the_same_totals(written):
                 assert column.sum() == pytest.approx(total, abs=1e-6)
                 assert core.sum(axis=axis) == pytest.approx(column.to_numpy(), abs=1e-6)
     assert demand["TRIPS_P"].sum() == pytest.approx(written.decisions["value"].sum(), abs=1e-6)
+
+
+def test_every_purposes_periods_sum_to_its_day_and_all_to_the_households_trips(written):
+    trips = written.decisions["value"].sum()
+    with openmatrix.open_file(str(written.out / "trips.omx")) as file:
+        core = {name: np.array(file[name]) for name in file.list_matrices()}
+    for purpose in map(str.upper, PURPOSES):
+        by_period = sum(core[f"{purpose}__{t}"] for t in PERIODS)
+        assert by_period.sum() == pytest.approx(core[purpose].sum(), abs=1e-9)
+        # Both ends together are those of the day, whichever way the trips go.
+        ends = core[purpose].sum(axis=0) + core[purpose].sum(axis=1)
+        assert by_period.sum(axis=0) + by_period.sum(axis=1) == pytest.approx(ends, abs=1e-9)
+    assert core["TRIPS__DAY"].sum() == pytest.approx(trips, abs=1e-9)
+    assert sum(core[f"TRIPS__{t}"].sum() for t in PERIODS) == pytest.approx(trips, abs=1e-9)
+    vehicles = pd.read_csv(written.out / "vehicle_trips.csv").set_index("purpose")
+    assert vehicles.loc["all", "person_trips"] == pytest.approx(trips, abs=1e-5)
 
 
 def test_every_zone_is_in_every_file(written):
@@ -141,7 +164,7 @@ def test_geopackage_carries_the_style_that_qgis_takes_by_default(written):
 def test_geopackage_is_the_same_when_written_again(written):
     first = read_zones(written.out / "zones.gpkg")
     households, decisions, events = run_of(written.ids)
-    write_demand(written.out, region_of(written.ids), households, decisions, events)
+    write_demand(written.out, region_of(written.ids), households, decisions, events, SURVEY)
     again = read_zones(written.out / "zones.gpkg")
     pd.testing.assert_frame_equal(pd.DataFrame(first), pd.DataFrame(again))
     assert pyogrio.list_layers(written.out / "zones.gpkg")[0].tolist()[0] == "zones"
@@ -151,7 +174,7 @@ def test_a_fault_in_the_decisions_leaves_no_file(tmp_path):
     ids = [1, 2, 3, 4]
     households, decisions, events = run_of(ids)
     with pytest.raises(TableError):
-        write_demand(tmp_path, region_of(ids), households, decisions.iloc[1:], events)
+        write_demand(tmp_path, region_of(ids), households, decisions.iloc[1:], events, SURVEY)
     assert not list(tmp_path.iterdir())
 
 

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 import yaml
 from rich.console import Console
-from test_export import region_of, run_of
+from test_export import SURVEY, region_of, run_of
 
 from pemand_abm.errors import PemandError, TableError
 from pemand_abm.export import write_demand
@@ -65,7 +65,7 @@ def run(tmp_path):
     households, decisions, events = run_of(ids)
     region = region_of(ids)
     region.zones["district"] = [EVIL, EVIL, "East & co", "East & co"]
-    write_demand(tmp_path, region, households, decisions, events)
+    write_demand(tmp_path, region, households, decisions, events, SURVEY)
     write_parquet(households.assign(auto_ownership=1), tmp_path / "households.parquet")
     decisions = decisions.assign(source="surrogate", outcome=["agreed", *[""] * 4])
     write_parquet(decisions, tmp_path / "decisions.parquet")

@@ -19,13 +19,14 @@ from click.testing import CliRunner
 from regions import write_region
 
 from pemand_abm.cli import main
+from pemand_abm.surrogate import PERIODS, PURPOSES
 
 ROOT = Path(__file__).resolve().parents[1]
 RATES = ROOT / "synthpop" / "rates"
 TABLES = [
     "decisions.parquet", "events.parquet", "households.parquet", "persons.parquet",
     "group_quarters.parquet", "demand.csv", "demand_balance.csv", "moves_calibration.csv",
-    "fit_summary.csv", "transcripts.jsonl", "columns.csv",
+    "fit_summary.csv", "vehicle_trips.csv", "transcripts.jsonl", "columns.csv",
 ]  # fmt: skip
 
 
@@ -86,9 +87,10 @@ def test_trips_are_the_same_in_decisions_demand_and_matrices(done):
     with openmatrix.open_file(str(out / "trips.omx")) as file:
         cores = {name: np.array(file[name]).sum() for name in file.list_matrices()}
         assert sorted(file.mapping("zone_number")) == [10, 20, 35]
-    assert days["value"].sum() == (days[["hbw", "hbsch", "hbo", "nhb"]].sum()).sum()
-    assert sum(cores.values()) == pytest.approx(days["value"].sum(), abs=1e-6)
-    for purpose in ("hbw", "hbsch", "hbo", "nhb"):
+    assert days["value"].sum() == (days[list(PURPOSES)].sum()).sum()
+    for form in (map(str.upper, PURPOSES), (f"TRIPS__{p}" for p in PERIODS), ["TRIPS__DAY"]):
+        assert sum(cores[name] for name in form) == pytest.approx(days["value"].sum(), abs=1e-6)
+    for purpose in PURPOSES:
         total = days[purpose].sum()
         assert cores[purpose.upper()] == pytest.approx(total, abs=1e-6)
         assert demand[f"{purpose.upper()}_P"].sum() == pytest.approx(total, abs=1e-3)
@@ -164,6 +166,7 @@ def slow(self, requests):
         yield item
 scripted.Scripted.complete = slow
 from pemand_abm.cli import main
+from pemand_abm.surrogate import PERIODS, PURPOSES
 main(sys.argv[1:])
 """
 
@@ -278,7 +281,7 @@ BAD_SCENARIOS = {
     "an unknown model": ({"model": "scriptd"}, "scripted"),
     "a folder that is not there": ({"region": "nowhere"}, "nowhere"),
     "an unknown skim": (
-        {"demand": {"minutes": dict.fromkeys(("hbw", "hbsch", "hbo", "nhb"), "TIME")}},
+        {"demand": {"minutes": dict.fromkeys(PURPOSES, "TIME")}},
         "TIME",
     ),
 }

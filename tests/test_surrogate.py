@@ -250,6 +250,19 @@ def spoilt(tmp_path, name, change):
             "anchors of trips member are missing for 14 of 14 cells",
         ),
         ("group_quarters.csv", lambda t: t[t["purpose"].ne("hbo")], "purpose hbo is missing"),
+        (
+            "periods.csv",
+            lambda t: t.assign(share=t["share"].where(t.index != 1, 0.9)),
+            "share: shares of 1 cells do not sum to 1, first hbw",
+        ),
+        (
+            "periods.csv",
+            lambda t: t[t["period"].ne("EV")],
+            "11 cells are missing, first (hbo, from_home, EV)",
+        ),
+        ("periods.csv", lambda t: t.replace({"period": {"EA": "NT"}}), "no such row in line 2, 7"),
+        ("modes.csv", lambda t: t.assign(walk=0), "do not sum to 1"),
+        ("modes.csv", lambda t: t.drop(columns="taxi"), "column taxi is missing"),
     ],
 )
 def test_a_broken_rate_table_names_file_column_and_mend(tmp_path, name, change, says):

@@ -16,11 +16,12 @@ from pemand_abm.domains import TRIPS
 from pemand_abm.errors import SettingsError
 from pemand_abm.evaluation.trial import design_trial, held_out
 from pemand_abm.models.scripted import Scripted
+from pemand_abm.protocols.pemand import CRITERIA, _scores
 from pemand_abm.surveys import Features, Survey
 from pemand_abm.training import examples as made
 from pemand_abm.training.recipe import PHASES, Recipe, read_recipe
-from pemand_abm.training.targets import expected_trips, whole_trips
-from pemand_abm.training.teacher import Teacher, day_of, narrative
+from pemand_abm.training.targets import expected_moves, expected_trips, whole_trips
+from pemand_abm.training.teacher import Teacher, day_of, marks, narrative
 
 ROOT = Path(__file__).parents[1]
 N = 400
@@ -153,7 +154,7 @@ def form_of(name):
     return re.compile(regex(rules["root"].replace('"LIKELIHOOD: " percent "\\n" ', "")))
 
 
-@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("phase", [p for p in PHASES if p != "moderator"])
 def test_every_reply_that_is_taught_has_the_form_that_is_asked_for(found, phase):
     folder = "pemand" if phase in ("proposal", "round") else "persona"
     form = form_of(f"{folder}/{phase}.gbnf")
@@ -161,6 +162,44 @@ def test_every_reply_that_is_taught_has_the_form_that_is_asked_for(found, phase)
     assert replies
     for reply in replies:
         assert form.fullmatch(reply), reply
+
+
+def test_the_marks_that_are_taught_are_read_by_the_protocol_and_differ(found):
+    lines = [line for e in found if e.phase == "moderator" for line in e.reply.split("\n")]
+    # The form of prompts/pemand/moderator.gbnf.
+    feedback = r"It(,? ([A-Za-z][a-z'-]{0,14}|\$?\d{1,3}(,\d{3})?)){2,12}\."
+    verdicts = []
+    for line in lines:
+        number = int(re.match(r"\[(\d+)\]", line)[1])
+        verdict = _scores(line, number, (3, 3, 3, 3))
+        assert verdict is not None
+        assert re.fullmatch(feedback, verdict.feedback)
+        verdicts.append(verdict)
+    assert {v.passed for v in verdicts} == {True, False}
+    assert all(min(v.scores[c] for v in verdicts) == 1 for c in ("constraints", "quality"))
+
+
+def test_what_the_moderator_is_taught_to_find_is_no_example_of_what_to_say(found):
+    said = [e.reply for e in found if e.phase == "proposal"]
+    for reply in said:
+        assert re.search(r"which makes (\d+)", reply)[1] == re.search(r"TRIPS: (\d+)", reply)[1]
+        assert "again and again" not in reply
+
+
+@pytest.mark.parametrize(
+    ("value", "said", "works", "worst"),
+    [
+        (2, "On a weekday I go to work and come home, which makes 2 trips.", True, None),
+        (5, "On a weekday I go to work and come home, which makes 2 trips.", True, "quality"),
+        (2, "On a weekday I go to work and come home, which makes 2 trips.", False, "persona"),
+        (14, "On a weekday I go out, which makes 14 trips.", True, "constraints"),
+        (2, "The 2 of them sang.", True, "interaction"),
+    ],
+)
+def test_the_rule_finds_each_fault(value, said, works, worst):
+    given, feedback = marks(value, said, member(1, works=works), heads=1)
+    assert [c for c in CRITERIA if given[c] == 1] == ([worst] if worst else [])
+    assert (feedback == "It fits the facts.") == (worst is None)
 
 
 def test_a_narrative_of_many_facts_keeps_them_all():
@@ -234,6 +273,37 @@ def test_the_teacher_answers_every_request_of_a_talk():
     request = Request("", "Together: 5.\n", 0, (f"household {home.id}", "member 1", "round 1"))
     assert "PREFERRED_TRIPS: 5" in Teacher([lesson]).reply(request)
     assert TRIPS.shared.parse("5") == 5
+
+
+def test_moves_are_taught_at_the_census_rate_of_such_households(survey):
+    rates = ROOT / "synthpop" / "rates"
+    moves = recipe(
+        rates=rates, phases={"proposal": 1, "round": 1},
+        surveys=[{"survey": "psrc2019", "households": 40, "decision": "relocation"}],
+    )  # fmt: skip
+    half = survey.households.index[: N // 2]
+    tenure = pd.Series("own", survey.households.index).mask(
+        survey.households.index.isin(half), "rent"
+    )
+    homes = survey.households.assign(tenure=tenure)
+    rented = replace(survey, households=homes)
+    known = pd.read_csv(rates / "moves.csv").query("age_band == '35-44' and children == '0'")
+    known = known.set_index("tenure")["rate"]
+    assert expected_moves(rented, rates)[half[0]] == pytest.approx(known["rent"])
+    found = made._moves_by_rule(moves, rented, [*half[:5], *homes.index[-5:]])
+    said = [
+        (e.household, int(re.search(r"LIKELIHOOD: (\d+)", e.reply)[1]))
+        for e in found
+        if e.phase == "proposal"
+    ]
+    assert len(said) == 20
+    for home, percent in said:
+        assert percent == round(100 * known[tenure[int(home)]])
+    assert {"PREFERRED_HOME: stay"} == {
+        line for e in found if e.phase == "round" for line in e.reply.split("\n") if "PREF" in line
+    }
+    with pytest.raises(ValueError, match="rates"):
+        recipe(surveys=[{"survey": "psrc2019", "households": 40, "decision": "relocation"}])
 
 
 def test_an_adapter_is_not_asked_about_households_that_it_may_know(survey, tmp_path):

@@ -15,21 +15,27 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig
 from pemand_abm.dialogue import Request, answer
 from pemand_abm.errors import SettingsError
 from pemand_abm.models.adapter import write_gguf
-from pemand_abm.models.weights import cache_folder, weights_path
+from pemand_abm.models.weights import weights_path
 from pemand_abm.training import lora
 from pemand_abm.training.recipe import Recipe
+from pemand_abm.training.sft import base_folder
 
-BASE = cache_folder() / "SmolLM2-135M-Instruct.Q4_1-bf16"
 needs_tokenizer = pytest.mark.skipif(
-    not BASE.is_dir(), reason="no dequantized weights in the cache"
+    weights_path() is None, reason="the embedded model's weights are not here"
 )
 
 
+@pytest.fixture(scope="session")
+def base():
+    """The embedded model, dequantized once into the cache."""
+    return base_folder(recipe().model_copy(update={"model": "embedded"}), print)
+
+
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
+def tiny(base, tmp_path_factory):
     """A model of two small layers, untrained, with the embedded one's tokenizer."""
     folder = tmp_path_factory.mktemp("tiny")
-    tokenizer = AutoTokenizer.from_pretrained(str(BASE))
+    tokenizer = AutoTokenizer.from_pretrained(str(base))
     tokenizer.save_pretrained(str(folder))
     torch.manual_seed(0)
     config = LlamaConfig(
@@ -96,15 +102,13 @@ def test_only_the_reply_has_labels_and_long_examples_are_left_out_and_told(tiny,
 
 @needs_tokenizer
 @pytest.mark.slow
-def test_llama_cpp_and_transformers_agree_on_what_an_adapter_says(tmp_path):
+def test_llama_cpp_and_transformers_agree_on_what_an_adapter_says(base, tmp_path):
     """A large random adapter changes the replies, and both programs to the same words."""
     from peft import LoraConfig, get_peft_model
 
     from pemand_abm.models import open_model
 
-    if weights_path() is None:
-        pytest.skip("no weights")
-    model = AutoModelForCausalLM.from_pretrained(str(BASE), dtype=torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(str(base), dtype=torch.float32)
     torch.manual_seed(1)
     settings = LoraConfig(
         r=8, lora_alpha=16, task_type="CAUSAL_LM", target_modules=["q_proj", "k_proj", "v_proj",
@@ -124,7 +128,7 @@ def test_llama_cpp_and_transformers_agree_on_what_an_adapter_says(tmp_path):
         for name in (
             "embedded",
             f"embedded+{tmp_path / 'adapter'}",
-            f"transformers:{BASE}+{tmp_path / 'adapter'}",
+            f"transformers:{base}+{tmp_path / 'adapter'}",
         )
     }
     plain, one, other = said.values()

@@ -13,7 +13,7 @@ from pemand_abm import keys
 from pemand_abm.anchors import shipped_anchors
 from pemand_abm.answers import labelled
 from pemand_abm.dialogue import Model, Reply, Request, converse
-from pemand_abm.domains import TRIPS
+from pemand_abm.domains import DOMAINS, TRIPS
 from pemand_abm.errors import SettingsError
 from pemand_abm.evaluation.answers import IN_FLIGHT, SPEAKING_AGE
 from pemand_abm.evaluation.trial import held_out
@@ -25,9 +25,11 @@ from pemand_abm.surveys import Survey, read_survey
 from pemand_abm.tables import write_json_lines
 from pemand_abm.talks import Talk
 from pemand_abm.training.recipe import Recipe, Source
-from pemand_abm.training.targets import expected_trips, whole_trips
-from pemand_abm.training.teacher import Lesson, Teacher, fits
+from pemand_abm.training.targets import expected_moves, expected_trips, whole_trips
+from pemand_abm.training.teacher import Lesson, MovesTeacher, Teacher, fits
 
+MOVES = "panel2014"
+"""Whose anchors of moves are told, from an earlier census, of no answer of the panel itself."""
 FULL = 3
 """The mark that a statement needs on persona and constraints to be learnt (PEMAND §3.2.3)."""
 
@@ -78,7 +80,9 @@ def make_examples(recipe: Recipe, model: Model | None = None) -> list[Example]:
     for source in recipe.surveys:
         survey = read_survey(source.survey, source.data)
         taught = training_households(survey, source, recipe.seed)
-        if recipe.teacher == "rules":
+        if source.decision == "relocation":
+            found += _moves_by_rule(recipe, survey, taught)
+        elif recipe.teacher == "rules":
             found += _by_rule(recipe, survey, taught)
         else:
             assert model is not None
@@ -89,7 +93,7 @@ def make_examples(recipe: Recipe, model: Model | None = None) -> list[Example]:
 def training_households(survey: Survey, source: Source, seed: int) -> list[int | str]:
     """Return the ids of the source's households, none of them in the survey's test split."""
     ids = survey.households.index
-    if survey.target != "trips" or "trips" not in survey.persons:
+    if source.decision == "trips" and "trips" not in survey.persons:
         raise SettingsError(
             f"{survey.name}: it has no trips by person, so its members cannot be taught any"
         )
@@ -118,7 +122,16 @@ def _by_rule(recipe: Recipe, survey: Survey, ids: list[int | str]) -> list[Examp
     return found
 
 
-def _taught(survey: Survey, talks: list[Talk], teacher: Teacher, source: str) -> list[Example]:
+def _moves_by_rule(recipe: Recipe, survey: Survey, ids: list[int | str]) -> list[Example]:
+    assert recipe.rates is not None
+    expected = expected_moves(survey, recipe.rates)
+    homes = homes_of(survey, [key for key in ids if key in expected.index])
+    talks = [talk_of(h, survey, recipe, "checks", 1, "relocation") for h in homes]
+    teacher = MovesTeacher({f"household {h.id}": h for h in homes}, expected)
+    return _taught(survey, talks, teacher, "rules; census rate of moves of such households")
+
+
+def _taught(survey: Survey, talks: list[Talk], teacher: Model, source: str) -> list[Example]:
     recorder = _Recorder(teacher)
     converse([t.dialogue() for t in talks], recorder)
     return [
@@ -180,12 +193,19 @@ def homes_of(survey: Survey, ids: list[int | str]) -> list[Household]:
 
 
 def talk_of(
-    home: Household, survey: Survey, recipe: Recipe, moderator: str, max_rounds: int
+    home: Household,
+    survey: Survey,
+    recipe: Recipe,
+    moderator: str,
+    max_rounds: int,
+    decision: str = TRIPS.name,
 ) -> Talk:
-    """Return a household's talk about its trips, as an evaluation would hold it."""
-    table = shipped_anchors(survey.name, survey.year)
+    """Return a household's talk, as an evaluation would hold it."""
+    # Surveys of trips have no anchors of moves.
+    table = shipped_anchors(survey.name if decision == TRIPS.name else MOVES, survey.year)
     settings = PemandSettings(max_rounds=max_rounds, moderator=moderator)
-    return Talk(home, TRIPS, f"{TRIPS.name}:1", recipe.seed, table, settings, PersonaSettings())
+    event = f"{decision}:1"
+    return Talk(home, DOMAINS[decision], event, recipe.seed, table, settings, PersonaSettings())
 
 
 def _lesson(talk: Talk, expected: pd.Series) -> Lesson:

@@ -14,11 +14,12 @@ MODULES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down
 
 
 class Source(Strict):
-    """Households of one survey's training split."""
+    """Households of one survey's training split, and the decision that they are asked for."""
 
     survey: str
     data: Path | None = None
     households: int = Field(gt=0)
+    decision: Literal["trips", "relocation"] = "trips"
 
 
 class Lora(Strict):
@@ -79,7 +80,8 @@ class Recipe(Strict):
     what the survey observed (labelled so; `training.teacher`); `model` are the model's own
     proposals, of which those are kept that the judge gives full marks (PEMAND §3.2.3): `generator`
     (as --model elsewhere) talks `candidates` times in the place of each household. `phases` are
-    shares of the examples; a phase that is not named is not trained.
+    shares of the examples; a phase that is not named is not trained. `rates` is the folder whose
+    census rates of moves are taught to households that are asked about relocation.
     """
 
     name: str
@@ -93,7 +95,15 @@ class Recipe(Strict):
     lora: Lora = Lora()
     fit: Fit = Fit()
     rest: Rest | None = None
+    rates: Path | None = None
     seed: int = 0
+
+    @model_validator(mode="after")
+    def _rates(self) -> Recipe:
+        moves = any(s.decision == "relocation" for s in self.surveys)
+        if moves and (self.rates is None or self.teacher != "rules"):
+            raise ValueError("rates: relocation is taught with teacher: rules from a rates folder")
+        return self
 
     @model_validator(mode="after")
     def _generator(self) -> Recipe:
@@ -109,4 +119,5 @@ def read_recipe(path: Path) -> Recipe:
         s if s.data is None else s.model_copy(update={"data": path.parent / s.data})
         for s in recipe.surveys
     )
-    return recipe.model_copy(update={"surveys": sources})
+    rates = None if recipe.rates is None else path.parent / recipe.rates
+    return recipe.model_copy(update={"surveys": sources, "rates": rates})

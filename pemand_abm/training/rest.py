@@ -74,10 +74,13 @@ def recorded(dialogue: Dialogue[Result], heard: list[tuple[Request, Reply]]) -> 
 
 
 def grow(recipe: Recipe, rest: Rest, model: Model) -> Iterator[Trajectory]:
-    """Let each training household negotiate `candidates` times, and reward each negotiation."""
-    for source in recipe.surveys:
+    """Let training households negotiate trips `candidates` times, and reward each negotiation."""
+    sources = [s for s in recipe.surveys if s.decision == "trips"]
+    total = sum(s.households for s in sources)
+    for source in sources:
         survey = read_survey(source.survey, source.data)
-        share = source.model_copy(update={"households": _share(recipe, rest, source.households)})
+        some = max(1, round(rest.households * source.households / total))
+        share = source.model_copy(update={"households": some})
         homes = homes_of(survey, training_households(survey, share, recipe.seed))
         talks = [
             replace(talk_of(h, survey, recipe, rest.moderator, rest.max_rounds), replicate=k)
@@ -93,11 +96,6 @@ def grow(recipe: Recipe, rest: Rest, model: Model) -> Iterator[Trajectory]:
             )
             for talk, (_, decision), said in zip(part, told, heard, strict=True):
                 yield _trajectory(survey, talk, decision, said, mean, model)
-
-
-def _share(recipe: Recipe, rest: Rest, households: int) -> int:
-    total = sum(s.households for s in recipe.surveys)
-    return max(1, round(rest.households * households / total))
 
 
 def _trajectory(

@@ -8,11 +8,14 @@ comes from a regression that has not seen it. All of it stays within the trainin
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 
 from pemand_abm import keys
 from pemand_abm.answers import half_up
+from pemand_abm.surrogate import move_rates, read_rates
 from pemand_abm.surveys import Survey
 
 FOLDS = 5
@@ -29,6 +32,7 @@ def expected_trips(survey: Survey, trained: pd.Series, seed: int) -> pd.Series:
     *trained* marks the households of the training split (bool, by household); the others get none.
     """
     from sklearn.ensemble import HistGradientBoostingRegressor
+    from threadpoolctl import threadpool_limits
 
     persons = survey.persons
     known = persons[persons["household_id"].isin(trained.index[trained])]
@@ -48,8 +52,22 @@ def expected_trips(survey: Survey, trained: pd.Series, seed: int) -> pd.Series:
             categorical_features="from_dtype",
             random_state=seed,
         )
-        found[held] = model.fit(x[~held], y[~held]).predict(x[held])
+        # Spinning threads beside other programs took a hundred times as long as one.
+        with threadpool_limits(1):
+            found[held] = model.fit(x[~held], y[~held]).predict(x[held])
     return found
+
+
+def expected_moves(survey: Survey, rates: Path) -> pd.Series:
+    """Return each household's annual probability of a move, by ``household_id``.
+
+    The census rate of its tenure, age of head and children (``moves.csv`` of a rates folder): no
+    answer of the survey itself is used. Households of unknown tenure get none.
+    """
+    known = survey.households[survey.households["tenure"].isin(["own", "rent"])]
+    adults = known[known["age_of_head"] >= 15]
+    score = move_rates(adults, read_rates(rates))["score"]
+    return 1 / (1 + np.exp(-score))
 
 
 def _features(survey: Survey, persons: pd.DataFrame) -> pd.DataFrame:

@@ -81,6 +81,77 @@ class Teacher:
         return _round(total, total + 2 + request.seed % 5 if other else total)
 
 
+class MovesTeacher:
+    """Answer the requests of PEMAND about relocation, by rule.
+
+    *expected* is each household's annual probability of a move; it is what its members say of how
+    likely a move is, and they would move where it is a half or more.
+    """
+
+    identity: dict[str, str | int | float | bool] = {"model": "teacher", "version": 1}  # noqa: RUF012
+
+    def __init__(self, homes: Mapping[str, Household], expected: Mapping[int | str, float]) -> None:
+        self._homes, self._expected = homes, expected
+
+    def complete(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
+        for i, request in enumerate(requests):
+            yield i, Reply(self.reply(request))
+
+    def reply(self, request: Request) -> str:
+        """Return what the teacher says to one prompt."""
+        phase = request.label[-1]
+        if phase == "narrative":
+            return narrative(re.findall(r"^- (.*)$", request.user, flags=re.M))
+        home = self._homes[request.label[0]]
+        chance = float(self._expected[home.id])
+        choice = "move" if chance >= 0.5 else "stay"
+        how, often = _SELDOM if chance < 0.08 else _AT_TIMES if chance < 0.2 else _OFTEN
+        if phase == "reasoning":
+            return _leaning(next(m for m in home.members if m.name == request.label[1]), home)
+        if phase == "review":
+            return f"REVIEW: The reasoning fits, and such households {often}.\nINTENTION: {choice}"
+        if phase == "revise":
+            return f"I would {choice}, and a move within the year is {how}."
+        if phase == "proposal":
+            return (
+                f"REASON: In the coming year I would rather {choice}, and a move is {how}.\n"
+                f"LIKELIHOOD: {round(100 * chance)}\nFINAL_HOME: {choice}"
+            )
+        return (
+            f"ACKNOWLEDGE: I heard that each of us would rather {choice}.\n"
+            f"SUPPORT: For all of us it is better to {choice}.\n"
+            f"PREFERRED_HOME: {choice}\nDELTA_FROM_LAST: I keep to what I said."
+        )
+
+
+_SELDOM = ("unlikely", "seldom move")
+_AT_TIMES = ("possible", "move now and then")
+_OFTEN = ("quite possible", "move often")
+
+
+def _leaning(member: Member, home: Household) -> str:
+    can = (
+        "stay, or sell this home and buy another"
+        if home.tenure == "own"
+        else "stay, or give up this home and rent another"
+    )
+    if any(m.age < 18 for m in home.members if m is not member):
+        owe = "keep the children near their school and friends"
+    elif home.size == 1:
+        owe = "have nobody here to ask"
+    else:
+        owe = "must agree with the others on a new home"
+    like = (
+        "a change when work or study asks for it"
+        if member.age < 35
+        else "the place and the people that I know"
+    )
+    return (
+        f"CONTROL: With our cars, money and home, I can {can}.\n"
+        f"NORM: For the others at home, I {owe}.\nATTITUDE: I like {like}."
+    )
+
+
 def narrative(facts: Sequence[str]) -> str:
     """Return the facts as a paragraph of at most six sentences.
 

@@ -25,11 +25,30 @@ from pemand_abm.surveys import Features, Survey
 HERE = Path(__file__).resolve().parent
 SMALLEST = 30  # households; thinner cells are merged upward
 WEEKDAYS = ("02", "03", "04", "05", "06")  # NHTS: 01 is Sunday
-PURPOSES = ("hbw", "hbsch", "hbo", "nhb")
+PURPOSES = ("hbw", "hbsch", "hbshop", "hbsocrec", "hbo", "nhb")
 AGES = (15, 25, 35, 45, 55, 65, 75, 200)
 HOME = ("01", "02")  # NHTS 2022 whyto/whyfrom: at home, paid work at home
 SCHOOL = "06"  # NHTS 2022: attend school as a student (08 is volunteering; 08 was school in 2017)
-PURPOSE_OF = {"01": "hbw", "02": "hbo", "03": "hbo", "04": "hbo", "05": "nhb"}  # NHTS trippurp
+# NHTS 2022 trippurp; shopping there includes meals (whyto 12).
+PURPOSE_OF = {"01": "hbw", "02": "hbshop", "03": "hbsocrec", "04": "hbo", "05": "nhb"}
+# MTC's Travel Model One, and so ActivitySim's example: the hour at which each period begins.
+PERIODS = ("EA", "AM", "MD", "PM", "EV")
+PERIOD_STARTS = (3, 6, 10, 15, 19)
+# NHTS 2022 trptrans, those of private vehicles; drvr_flg says who drives.
+PRIVATE = ("01", "02", "03", "04", "05", "06", "07")
+MODE_OF = {
+    "08": "transit",
+    "10": "transit",
+    "11": "transit",
+    "12": "transit",
+    "09": "school_bus",
+    "15": "taxi",
+    "16": "taxi",
+    "18": "bicycle",
+    "19": "bicycle",
+    "20": "walk",
+}
+MODES = ("driver", "passenger", "transit", "school_bus", "taxi", "bicycle", "walk", "other")
 
 
 class Counts:
@@ -161,10 +180,14 @@ def trip_tables(homes: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def read_2022(data: Path, counts: Counts) -> pd.DataFrame:
-    """Return NHTS 2022's urban weekday trips: houseid, size, workers, children, purpose, w."""
+    """Return NHTS 2022's urban weekday trips.
+
+    Columns: houseid, size, workers, children, vehicles (of the household), purpose, direction,
+    period, mode, w. `direction` and `period` are missing where they are not known.
+    """
     homes = pd.read_parquet(data / "nhts/nhts2022_household.parquet").set_index("houseid")
     trips = pd.read_parquet(data / "nhts/nhts2022_trip.parquet").join(
-        homes[["hhsize", "wrkcount", "ppt517", "youngchild", "urbrur"]], on="houseid"
+        homes[["hhsize", "wrkcount", "ppt517", "youngchild", "urbrur", "hhvehcnt"]], on="houseid"
     )
     weekday, urban, known = (
         trips["wttrdfin5d"] > 0,
@@ -190,13 +213,29 @@ def read_2022(data: Path, counts: Counts) -> pd.DataFrame:
     )
     # trippurp has no school: such trips are "other home-based" (04) there.
     purpose = kept["trippurp"].map(PURPOSE_OF).where(~(school & kept["trippurp"].eq("04")), "hbsch")
+    leaves, returns = kept["whyfrom"].isin(HOME), kept["whyto"].isin(HOME)
+    loop, late = leaves & returns, kept["strttime"].isna()
+    counts.add("periods", "NHTS 2022", "urban weekday trips of known purpose", len(kept))
+    counts.add("periods", "NHTS 2022", "dropped: from home to home, no direction", loop.sum())
+    counts.add("periods", "NHTS 2022", "dropped: start not known", (late & ~loop).sum())
+    counts.add("periods", "NHTS 2022", "trips used", (~late & ~loop).sum())
+    direction = pd.Series("any", index=kept.index)
+    direction = direction.mask(leaves, "from_home").mask(returns, "to_home").mask(loop)
+    at = np.searchsorted(PERIOD_STARTS, kept["strttime"].dt.hour.fillna(0), side="right") - 1
+    drives = kept["drvr_flg"].map({"01": "driver", "02": "passenger"})
+    mode = drives.where(kept["trptrans"].isin(PRIVATE), kept["trptrans"].map(MODE_OF))
     return pd.DataFrame(
         {
             "houseid": kept["houseid"],
             "size": kept["hhsize"].clip(upper=2).astype(int),
             "workers": kept["wrkcount"].clip(upper=2).astype(int),
             "children": (kept["ppt517"] + kept["youngchild"]).gt(0).astype(int),
+            "vehicles": kept["hhvehcnt"].clip(upper=2).astype(int),
             "purpose": purpose,
+            "direction": direction,
+            # Before three in the morning it is still the evening: place -1 is the last.
+            "period": pd.Series(np.array(PERIODS)[at], index=kept.index).mask(late),
+            "mode": mode.fillna("other"),
             "w": kept["wttrdfin5d"],
         }
     ).reset_index(drop=True)
@@ -227,6 +266,50 @@ def purpose_table(trips: pd.DataFrame) -> pd.DataFrame:
                     | purpose_row(pool)
                     | {"merged_into": merged}
                 )
+    return pd.DataFrame(rows)
+
+
+def period_table(trips: pd.DataFrame) -> pd.DataFrame:
+    """Return the shares of a purpose's trips by direction and period; they sum to 1 a purpose."""
+    known = trips.dropna(subset=["direction", "period"])
+    rows = []
+    for purpose in PURPOSES:
+        pool = known[known["purpose"].eq(purpose)]
+        for direction in ("any",) if purpose == "nhb" else ("from_home", "to_home"):
+            for period in PERIODS:
+                cell = pool["direction"].eq(direction) & pool["period"].eq(period)
+                figures = mean_of(cell, pool["w"], pool["houseid"])
+                rows.append(
+                    {
+                        "purpose": purpose,
+                        "direction": direction,
+                        "period": period,
+                        "n_trips": cell.sum(),
+                        "n_households": pool.loc[cell, "houseid"].nunique(),
+                        "share": figures["mean"],
+                        "se": figures["se"],
+                    }
+                )
+    return pd.DataFrame(rows)
+
+
+def mode_table(trips: pd.DataFrame) -> pd.DataFrame:
+    """Return the shares of modes by purpose and vehicles; a thin cell takes the next class in."""
+    rows = []
+    for purpose in PURPOSES:
+        for vehicles in range(3):
+            wide = trips[trips["purpose"].eq(purpose)]
+            pool, merged = wide[wide["vehicles"].eq(vehicles)], ""
+            if pool["houseid"].nunique() < SMALLEST:
+                low, high = max(vehicles - 1, 0), min(vehicles + 1, 2)
+                pool = wide[wide["vehicles"].between(low, high)]
+                merged = f"{purpose}; vehicles {low} to {high}"
+            row = {"purpose": purpose, "vehicles": vehicles, "n_trips": len(pool)}
+            row["n_households"] = pool["houseid"].nunique()
+            for mode in MODES:
+                figures = mean_of(pool["mode"].eq(mode), pool["w"], pool["houseid"])
+                row |= {mode: figures["mean"], f"{mode}_se": figures["se"]}
+            rows.append(row | {"merged_into": merged})
     return pd.DataFrame(rows)
 
 
@@ -577,6 +660,8 @@ def build(data: Path) -> dict[str, pd.DataFrame]:
         "trips": long,
         "trips_cells": cells,
         "purposes": purpose_table(trips),
+        "periods": period_table(trips),
+        "modes": mode_table(trips),
         "psrc_check": check_table(days, homes),
         "moves": move_table(heads),
         "anchors": anchor_table(data, old, homes, counts),
