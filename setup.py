@@ -1,4 +1,4 @@
-"""Build the wheel: only `pemand_abm`, with a copy of the first study in its data.
+"""Build the wheel: `pemand_abm` with a copy of the first study in its data, `pemand_extension`.
 
 So `pemand init` works from a wheel. Everything else stands in pyproject.toml.
 """

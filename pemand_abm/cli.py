@@ -14,7 +14,9 @@ import click
 from rich.console import Console
 
 from pemand_abm import __version__
+from pemand_abm.cli_estimate import estimate
 from pemand_abm.cli_evaluate import evaluate
+from pemand_abm.cli_export import export
 from pemand_abm.cli_options import FILE, FOLDER, say
 from pemand_abm.cli_train import train
 from pemand_abm.errors import Stopped
@@ -26,7 +28,9 @@ def main() -> None:
     """Zone-level travel and relocation demand from households whose members negotiate."""
 
 
+main.add_command(estimate)
 main.add_command(evaluate)
+main.add_command(export)
 main.add_command(train)
 
 
@@ -220,6 +224,7 @@ def run(
     in the run's journal.
     """
     from pemand_abm import forecast, records, study
+    from pemand_abm.admission import admit
     from pemand_abm.models import open_model
     from pemand_abm.models.journal import Journal
     from pemand_abm.models.progress import Progress
@@ -243,8 +248,14 @@ def run(
     with ExitStack() as stack:
         if hasattr(wanted, "close"):
             stack.callback(wanted.close)
+        admission = admit(settings, wanted.identity)
+        for reason in admission.reasons:
+            say(f"{reason}: its negotiations stay out of the totals")
         prepared = study.prepare(settings, say)
-        journal = Journal(wanted, out / "journal.sqlite", replay_only=replay)
+        # Households whose facts the scenario leaves alone have said it all in the base's run.
+        earlier = out.parent / (settings.base or out).stem / "journal.sqlite"
+        before = earlier if settings.base and earlier.is_file() else None
+        journal = Journal(wanted, out / "journal.sqlite", replay_only=replay, before=before)
         stack.callback(journal.close)
         ready = time.monotonic()
         progress = stack.enter_context(Progress(journal))
@@ -260,7 +271,7 @@ def run(
             ) from None
         talked = time.monotonic()
     later = forecast.forecast(prepared, history, say) if settings.years > 1 else None
-    manifest = records.manifest_of(prepared, history, wanted, scenario)
+    manifest = records.manifest_of(prepared, history, wanted, scenario, admission)
     manifest |= {
         "calls": progress.calls,
         "calls_asked": journal.asked,
@@ -299,6 +310,10 @@ def _summary(manifest: dict, out: Path) -> str:
             f"{counts['zones']} zones",
             f"{counts['trips']:,} person trips on an average weekday; "
             f"{moved:,} completed moves in {span}",
+            *(
+                f"{lever['lever']}: the facts of {lever['households']:,} households change"
+                for lever in manifest.get("levers", [])
+            ),
             f"negotiations: {heard} ({asked})",
             manifest["notes"][0],
             f"open {out / 'report.html'}; zones.gpkg, demand.csv, trips.omx and more are beside it",

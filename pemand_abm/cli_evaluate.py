@@ -96,6 +96,13 @@ def talk_options(command: Any) -> Any:
             "--calibration", type=FILE, help="The moderator's (pemand train judge calibrate)."
         ),
         click.option(
+            "--max-rounds",
+            type=click.IntRange(min=0),
+            default=5,
+            show_default=True,
+            help="The most rounds of a talk; a card admits runs with as many.",
+        ),
+        click.option(
             "--moderator",
             type=MODERATORS,
             default="advise",
@@ -123,6 +130,7 @@ class Asked:
     fast: bool
     adapter: str | None
     moderator: str
+    max_rounds: int
     journal: Path | None
     anchors: Path | None
     calibration: Path | None
@@ -160,7 +168,7 @@ class Asked:
             table = read_anchors(self.anchors, survey.year, (domain.name,))
         else:
             table = shipped_anchors(survey.name, survey.year)
-        settings = PemandSettings(moderator=self.moderator)
+        settings = PemandSettings(max_rounds=self.max_rounds, moderator=self.moderator)
         if self.calibration:
             from pemand_abm.training.judge import read_calibration
 

@@ -63,6 +63,7 @@ def write_demand(
     rates: Rates,
     quarters_trips: pd.DataFrame | None = None,
     settings: DemandSettings | None = None,
+    at_home: pd.DataFrame | None = None,
 ) -> list[str]:
     """Write a run's demand, matrices and map, and return notes for the manifest.
 
@@ -86,9 +87,11 @@ def write_demand(
         Trips of the persons in group quarters, zones x purposes; they get columns of their own.
     settings : DemandSettings, optional
         Attraction rates, decays and skims.
+    at_home : DataFrame, optional
+        Trips at the homes, zones x purposes, in place of what the decisions add up to.
     """
     out, settings, zones = Path(out), settings or DemandSettings(), region.zones
-    demand = zone_demand(decisions, households, zones, settings.rates)
+    demand = zone_demand(decisions, households, zones, settings.rates, at_home)
     cores, notes = trip_matrices(demand, region.skims, settings)
     moves = moves_matrix(events, zones.index)
     table = demand_table(
@@ -96,7 +99,9 @@ def write_demand(
     )
     layer = map_table(table, demand.at_home, moves, zones["dwellings"])
     balance = balance_table(demand, cores, region.skims, settings)
-    vehicles = vehicle_trips(decisions, households, rates.modes)
+    vehicles = vehicle_trips(
+        decisions, households, rates.modes, None if at_home is None else at_home.sum()
+    )
     flows = od_matrices(cores, rates.periods)
     write_csv(table, out / "demand.csv")
     write_csv(column_meanings({"demand.csv": table, "zones.gpkg": layer}), out / "columns.csv")

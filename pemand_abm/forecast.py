@@ -13,12 +13,13 @@ import pandas as pd
 
 from pemand_abm import keys
 from pemand_abm.housing import YEAR
+from pemand_abm.levers import Policy
 from pemand_abm.lifecourse import EVENT_COLUMNS, FLOWS, Residents, Stock, Turn, turn_of_year
 from pemand_abm.liferates import within_region
 from pemand_abm.records import raw_events, settled
 from pemand_abm.region import Region
 from pemand_abm.relocation import decide_by_levels, frozen_levels
-from pemand_abm.study import Study, homes_of, movers_of
+from pemand_abm.study import Plain, Study, homes_of, movers_of, policy_of
 from pemand_abm.surrogate import Rates, draw_trips, expected_trips, move_rates
 from pemand_abm.world import History, run_year
 
@@ -29,20 +30,24 @@ ON_TALKS = "Forecast: households negotiated in the base year alone."
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Facts:
-    """What a year's decisions rest on: its households and persons, the region, the survey rates."""
+    """What a year's decisions rest on: its households and persons, the region, the survey rates.
+
+    The skims of the region are those without levers; `policy` has the year's own.
+    """
 
     households: pd.DataFrame
     persons: pd.DataFrame
     region: Region
     rates: Rates
+    policy: Policy | None = None
 
 
 Change = Callable[[int, Facts], Facts]
 """Gives the facts of a year (the base year is 1) from those without a policy.
 
-A lever that begins in a later year is one: it changes dwellings, land use or skims of the region,
-columns of the households, or rates. Ids, homes and the number of rows must stay. The change is made
-anew each year on unchanged facts, so it does not add up.
+It changes dwellings, land use or skims of the region, columns of the households, or rates. Ids,
+homes and the number of rows must stay. The change is made anew each year on unchanged facts, so it
+does not add up. The scenario's levers act after it, in the same way.
 """
 
 
@@ -66,10 +71,12 @@ def forecast(
 ) -> Forecast:
     """Run the years after the base year, whose *history* is given."""
     assert study.life is not None
-    seed, first = study.scenario.seed, study.population
+    seed, first = study.scenario.seed, study.plain.population
     rates = within_region(move_rates(first.households, study.rates), study.life)
     levels = frozen_levels(rates, study.relocation.groups)
-    residents = Residents.of(_after(study, history), first.persons)
+    # Levers act anew each year on what would be without them.
+    moved = first.households.assign(home_zone_id=_after(study, history)["home_zone_id"])
+    residents = Residents.of(_districts(moved, study.region), first.persons)
     rows, listed, last = [_account(study, history, None)], [], study
     for year in range(2, study.scenario.years + 1):
         say(f"Year {year} of {study.scenario.years}: {len(residents.households):,} households")
@@ -98,8 +105,17 @@ def forecast(
 
 
 def _changed(change: Change | None, year: int, residents: Residents, study: Study) -> Facts:
-    facts = Facts(residents.households, residents.persons, study.region, study.rates)
-    return change(year, facts) if change else facts
+    facts = Facts(residents.households, residents.persons, study.plain.region, study.rates)
+    facts = change(year, facts) if change else facts
+    people = replace(study.population, households=facts.households, persons=facts.persons)
+    policy = policy_of(study.scenario, Plain(facts.region, people), study.demand, year)
+    return replace(
+        facts,
+        households=policy.households,
+        persons=policy.persons,
+        region=replace(facts.region, zones=policy.zones),
+        policy=policy,
+    )
 
 
 def _stock(region: Region, residents: Residents, study: Study) -> Stock:
@@ -125,23 +141,26 @@ def _after(study: Study, history: History) -> pd.DataFrame:
 
 def _year(study: Study, facts: Facts, levels: pd.Series, year: int) -> Study:
     """Return a study of a later year: its population and the decisions drawn for it."""
-    scenario, households = study.scenario, facts.households
+    scenario, households, policy = study.scenario, facts.households, facts.policy
+    assert policy is not None
     nobody = pd.DataFrame({"stratum": "", "inclusion": 0.0}, index=households.index).iloc[:0]
     own = replace(
         study,
         year=year,
-        region=facts.region,
+        region=replace(facts.region, skims=dict(policy.skims)),
+        policy=policy,
         rates=facts.rates,
         population=replace(study.population, households=households, persons=facts.persons),
-        expected=expected_trips(households, facts.rates),
+        expected=policy.expected(expected_trips(households, facts.rates), facts.rates),
         samples={"trips": nobody, "relocation": nobody},
         talks=[],
         terms=None,
         homes=homes_of(facts.region, households, scenario),
     )
+    trips = draw_trips(households, facts.rates, scenario.seed, own.travel_day)
     return replace(
         own,
-        trips=draw_trips(households, facts.rates, scenario.seed, own.travel_day),
+        trips=policy.answered(trips, own.travel_day),
         relocation=decide_by_levels(
             move_rates(households, facts.rates), levels, scenario.seed, own.relocation_year
         ),

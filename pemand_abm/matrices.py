@@ -30,6 +30,22 @@ def sidecar(path: Path) -> Path:
     return path.with_name(f"{path.stem}_zones.csv")
 
 
+def numbers_are_ids(zones: pd.Index) -> bool:
+    """Say whether an OMX lookup can hold the zones' own ids (1 to 2^32 - 1)."""
+    whole = pd.api.types.is_integer_dtype(zones.dtype)
+    return bool(whole and zones.min() >= 1 and zones.max() <= LARGEST)
+
+
+def zone_numbers(zones: pd.Index) -> pd.Series:
+    """Return the number by which an OMX file of ours knows each zone, indexed by id, ascending.
+
+    The zone's own id where the lookup can hold all of them, else 1, 2, 3 ... in the ids' order.
+    """
+    ids = zones.sort_values()
+    numbers = ids.to_numpy() if numbers_are_ids(zones) else np.arange(1, len(ids) + 1)
+    return pd.Series(numbers, index=ids, dtype="int64", name="zone_number")
+
+
 def read_skims(path: Path, zones: pd.Index, lookup: str | None = LOOKUP) -> dict[str, np.ndarray]:
     """Read every core of an OMX file, its rows and columns brought into the order of *zones*.
 
@@ -92,17 +108,16 @@ def write_matrices(path: Path, cores: Mapping[str, np.ndarray], zones: pd.Index)
     if problems or not arrays:
         raise TableError(listed(problems or ["no matrix to write"], str(path)))
     order = zones.argsort()
-    ids = zones[order]
-    fits = pd.api.types.is_integer_dtype(ids.dtype) and ids.min() >= 1 and ids.max() <= LARGEST
-    numbers = ids.to_numpy() if fits else np.arange(1, len(ids) + 1)
+    numbers = zone_numbers(zones)
+    ids, fits = numbers.index, numbers_are_ids(zones)
     arrays = {name: values[np.ix_(order, order)] for name, values in arrays.items()}
     with writing(path) as temporary:
-        temporary.write_bytes(_image(arrays, numbers.astype("uint32")))
+        temporary.write_bytes(_image(arrays, numbers.to_numpy("uint32")))
         if fits:
             # An old sidecar would give the new numbers a wrong meaning.
             sidecar(path).unlink(missing_ok=True)
         else:
-            columns = {"zone_number": numbers, "original_id": ids}
+            columns = {"zone_number": numbers.to_numpy(), "original_id": ids}
             row = pd.RangeIndex(1, len(ids) + 1, name="row")
             write_csv(pd.DataFrame(columns, index=row), sidecar(path))
 

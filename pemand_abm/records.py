@@ -16,28 +16,39 @@ import pandas as pd
 import yaml
 
 from pemand_abm import __version__
+from pemand_abm.admission import Admission
 from pemand_abm.agreements import in_words, outcome_of
 from pemand_abm.dialogue import Model
 from pemand_abm.domains import TRIPS
 from pemand_abm.errors import BudgetExhausted
 from pemand_abm.export import write_demand
+from pemand_abm.housing import YEAR
+from pemand_abm.levers import start_minute
 from pemand_abm.people import Decision
 from pemand_abm.prompting import prompts_sha256
 from pemand_abm.region import inputs_sha256
+from pemand_abm.scenario import files_of
 from pemand_abm.study import Study
 from pemand_abm.surrogate import PURPOSES, group_quarters_trips
 from pemand_abm.synthesis import fit_summary
 from pemand_abm.tables import sha256, write_csv, write_json_lines, write_parquet, write_text
 from pemand_abm.terms import LAND_USE
+from pemand_abm.totals import INTERVAL, Totals, settle
 from pemand_abm.world import TRAVEL_MINUTE, Heard, History, Settled
 
 if TYPE_CHECKING:
     from pemand_abm.forecast import Forecast
 
 # Only zone ids that an OMX lookup cannot hold have the first two, only runs with plans the third,
-# only those of several years the fourth;
+# only those of several years the fourth, only levers that change somebody's facts the fifth;
 # old ones would mislead (`matrices`).
-SIDECARS = ("trips_zones.csv", "moves_zones.csv", "plans.parquet", "years.csv")
+SIDECARS = (
+    "trips_zones.csv",
+    "moves_zones.csv",
+    "plans.parquet",
+    "years.csv",
+    "levers.parquet",
+)
 NOT_ADMITTED = (
     "No evaluation card covers this model and these prompts, so the negotiations are shown to be "
     "read and stay out of the zone totals: every total is the survey surrogate's."
@@ -46,6 +57,10 @@ BY_TERMS = (
     "No evaluation card covers this model and these prompts, so every total is the survey "
     "surrogate's, but for where {n} movers go: they looked for a home by the terms that their "
     "members negotiated, as the scenario asks. How many households move is the census rate's."
+)
+ADMITTED = (
+    "This model has a level card, so {n} negotiated travel days entered the totals: "
+    "{total:,.0f}{interval} person trips on an average weekday. Moves are the census rate's."
 )
 NOBODY = "Nobody negotiated: every total is the survey surrogate's."
 
@@ -90,8 +105,7 @@ def decisions_table(study: Study, heard: list[Heard]) -> pd.DataFrame:
             "value": table["value"].astype("int64"),
             **{purpose: table[purpose].astype("int64") for purpose in PURPOSES},
             "expected": table["expected"],
-            # Negotiations enter only with both evaluation cards (ARCHITECTURE §5), through an
-            # estimator that is not built yet.
+            # Negotiated trips enter only with a level card (`totals.with_sources`).
             "source": "surrogate",
             "negotiated": table["negotiated"].astype("Int64"),
             "outcome": table["outcome"].fillna("").astype("str"),
@@ -247,6 +261,8 @@ def write_run(
     """
     decisions, events = decisions_table(study, history.heard), events_table(study, history)
     zone_of = _taken(events).to_dict()
+    reasons = _kept_out(study, manifest, later)
+    decisions, totals = settle(study, decisions, manifest["admitted"] and not reasons)
     last, days, year = study, decisions, events
     if later is not None:
         last, days = later.study, decisions_table(later.study, [])
@@ -262,10 +278,12 @@ def write_run(
         population.households,
         days,
         year,
-        last.rates,
+        study.rates,
         quarters,
         study.demand,
+        totals.at_home,
     )
+    write_csv(totals.table, out / "estimates.csv")
     write_parquet(
         settled(population.households, year, last.region.zones["district"]),
         out / "households.parquet",
@@ -279,22 +297,29 @@ def write_run(
     write_csv(fit_summary(population.fit), out / "fit_summary.csv")
     if any(s.agreement for s in history.settled):
         write_parquet(plans_table(history, events), out / "plans.parquet")
+    if len(last.policy.changes):
+        write_parquet(last.policy.changes, out / "levers.parquet")
     talks = [_record(study, heard) for heard in history.heard if heard.decision]
     talks += [_plan_record(plan, zone_of) for plan in history.settled if plan.agreement]
     write_json_lines(talks, out / "transcripts.jsonl")
     counts = events["kind"].value_counts().sort_index()
+    if last.policy.levers:
+        manifest |= {"levers": list(last.policy.levers)}
     manifest = manifest | {
         "counts": {
             "zones": len(study.region.zones),
             "households": len(population.households),
             "persons": len(population.persons),
-            "trips": int(last.trips["trips"].sum()),
+            "trips": _trips(days, totals),
             **{str(kind): int(n) for kind, n in counts.items()},
         },
         "notes": [
-            *_whose_totals(study, history),
+            *_whose_totals(study, history, totals),
+            *totals.notes,
+            *reasons,
+            *_asleep(study),
             *_fewer(study, history),
-            *_shortfall(groups),
+            *_shortfall(groups, bool(study.policy.levers)),
             *(later.notes if later else ()),
             *notes,
             *manifest["notes"],
@@ -314,8 +339,41 @@ def _completed(study: Study, history: History) -> pd.DataFrame:
     return groups.assign(completed=done, difference=done - groups["wanted"])
 
 
-def _whose_totals(study: Study, history: History) -> list[str]:
+def _kept_out(study: Study, manifest: dict, later: Forecast | None) -> list[str]:
+    """Say why an admitted model's negotiations stay out of this run's totals all the same."""
+    if not manifest["admitted"]:
+        return []
+    answers = any(c["card"] == "response" and c["passed"] for c in manifest["cards"])
+    reasons = []
+    if study.policy.levers and not answers:
+        reasons.append(
+            "Levers act, and the model has no response card: its negotiations stay out of the "
+            "totals."
+        )
+    if later is not None:
+        reasons.append(
+            "Negotiations were held in the base year alone: they stay out of the last year's "
+            "totals."
+        )
+    return reasons
+
+
+def _trips(decisions: pd.DataFrame, totals: Totals) -> int:
+    """Return the region's person trips of an average weekday, as `demand.csv` has them."""
+    if totals.at_home is not None:
+        return round(float(totals.at_home.sum().sum()))
+    return int(decisions["value"][decisions["kind"] == "trips"].sum())
+
+
+def _whose_totals(study: Study, history: History, totals: Totals) -> list[str]:
     """Return the sentence that says whose numbers the totals are, and what terms cannot tell."""
+    if totals.at_home is not None:
+        row = totals.table.loc[("region", "all", "all")]
+        about = "" if pd.isna(row["se"]) else f" [{row['low']:,.0f}, {row['high']:,.0f}]"
+        return [
+            ADMITTED.format(n=int(row["n"]), total=row["estimate"], interval=about),
+            INTERVAL,
+        ]
     held = sum(s.agreement is not None and s.talk.kind == "terms" for s in history.settled)
     if not held or study.terms is None:
         return [NOT_ADMITTED if history.heard or history.settled else NOBODY]
@@ -342,11 +400,25 @@ def _fewer(study: Study, history: History) -> list[str]:
     ]
 
 
-def _shortfall(groups: pd.DataFrame) -> list[str]:
+def _asleep(study: Study) -> list[str]:
+    """Name the levers of the scenario that do not act yet on the run's last travel day."""
+    levers, year = study.scenario.levers, study.region.recipe.base_year
+    end = (study.scenario.years - 1) * YEAR + TRAVEL_MINUTE
+    late = [e for e in levers.entries() if start_minute(e.start, year) > end]
+    said = "levers.{}: starts {}, after the last travel day of this run; it changes nothing"
+    return [said.format(e.name, e.start) for e in late]
+
+
+def _shortfall(groups: pd.DataFrame, levers: bool) -> list[str]:
     """Say when the housing market could not complete the moves that the census rates ask for."""
     wanted, done = int(groups["wanted"].sum()), int(groups["completed"].sum())
     if (groups["difference"] == 0).all():
         return []
+    if levers:
+        return [
+            f"Moves: {done:,} were completed under the levers; without them, it is to be "
+            f"{wanted:,}, the census rates' number. moves_calibration.csv has them by group."
+        ]
     return [
         f"Moves: {done:,} were completed of {wanted:,} that the census rates ask for; "
         "moves_calibration.csv has them by group. Too few dwellings are vacant, or none where "
@@ -378,7 +450,13 @@ def _plan_record(plan: Settled, zone_of: dict) -> dict:
     return plan.talk.record(plan.agreement, plan.calls, **known)
 
 
-def manifest_of(study: Study, history: History, model: Model, settings_file: Path) -> dict:
+def manifest_of(
+    study: Study,
+    history: History,
+    model: Model,
+    settings_file: Path,
+    admission: Admission = Admission(),
+) -> dict:
     """Return what the run was made of; calls, tokens and times are added by who measured them."""
     scenario, region = study.scenario, study.region
     kinds = [h.talk.domain.name for h in history.heard if h.decision is not None]
@@ -391,17 +469,26 @@ def manifest_of(study: Study, history: History, model: Model, settings_file: Pat
         "scenario": settings_file.stem,
         "title": scenario.title,
         "region": region.recipe.name,
+        "region_folder": str(scenario.region),
         "seed": scenario.seed,
         "model": dict(model.identity),
-        "admitted": False,
+        **admission.as_dict(),
         "prompts_sha256": prompts_sha256(),
-        "settings": scenario.model_dump(mode="json", exclude={"region", "rates", "base_url"}),
+        "settings": scenario.model_dump(
+            mode="json", exclude={"region", "rates", "base_url", "levers", "cards"}
+        )
+        | ({"levers": given} if (given := scenario.levers.given()) else {}),
+        **({"levers": list(study.policy.levers)} if study.policy.levers else {}),
+        "sampled": {kind: len(sample) for kind, sample in study.samples.items()},
         "negotiations": {kind: kinds.count(kind) for kind in sorted(set(kinds))},
         "outcomes": pd.Series(ends, dtype="str").value_counts().sort_index().to_dict(),
-        "notes": list(getattr(model, "notes", ())),
+        "notes": [*map(_sentence, admission.reasons), *getattr(model, "notes", ())],
         "talk_calls": sum(h.calls for h in history.heard) + sum(s.calls for s in history.settled),
         "inputs": {
-            "scenario": sha256(settings_file),
+            **{
+                "scenario" if k == 0 else f"base {file.name}": sha256(file)
+                for k, file in enumerate(files_of(settings_file))
+            },
             **{f"rates/{file.name}": sha256(file) for file in sorted(scenario.rates.glob("*.csv"))},
             **{
                 f"region/{name}": digest
@@ -417,6 +504,10 @@ def manifest_of(study: Study, history: History, model: Model, settings_file: Pat
             },
         },
     }
+
+
+def _sentence(reason: str) -> str:
+    return f"{reason[0].upper()}{reason[1:]}."
 
 
 def stop_if_unreached(history: History, out: Path) -> None:

@@ -99,6 +99,7 @@ class Run:
     calibration: pd.DataFrame | None
     fit: pd.DataFrame | None
     columns: pd.DataFrame | None
+    estimates: pd.DataFrame | None
     transcripts: list[transcript.Record]
     years: pd.DataFrame | None
 
@@ -146,6 +147,7 @@ def read_run(folder: Path) -> Run:
         calibration=optional("moves_calibration.csv"),
         fit=optional("fit_summary.csv"),
         columns=optional("columns.csv"),
+        estimates=optional("estimates.csv"),
         transcripts=transcript.read_transcripts(folder),
         years=optional("years.csv"),
     )
@@ -178,6 +180,7 @@ def write_report(out: Path) -> Path:
         statement=statement(run),
         headlines=headlines(run),
         demand=demand_tables(run.demand),
+        estimates=estimate_rows(run.estimates),
         balance=balance_rows(run.balance),
         size_vehicles=size_by_vehicles(run),
         distribution=distribution_words(run),
@@ -236,8 +239,8 @@ def statement(run: Run) -> dict[str, str]:
             "kind": "in",
             "title": "Negotiations entered the zone totals.",
             "text": f"{entered:,} of {len(run.decisions):,} decisions were negotiated by this "
-            "model, which has passed its evaluation; "
-            "all others were drawn from survey distributions.",
+            "model, which has a level card. They stand for all households: zone totals are the "
+            "survey's draws, scaled to what the negotiations say of each district.",
         }
     if held == 0:
         return {
@@ -249,7 +252,8 @@ def statement(run: Run) -> dict[str, str]:
     why = (
         "none of them was counted in this run"
         if admitted
-        else "this model has no evaluation card, so its numbers are not taken for behaviour"
+        else "this model has no evaluation card that admits it, so its numbers are not taken for "
+        "behaviour"
     )
     terms = (run.manifest.get("negotiations") or {}).get("terms", 0)
     if terms:
@@ -334,6 +338,44 @@ def demand_tables(demand: pd.DataFrame) -> list[Table]:
         _by_district(demand, end, name)
         for end, name in (("P", "Productions"), ("A", "Attractions, scaled to the productions"))
     ]
+
+
+def estimate_rows(estimates: pd.DataFrame | None) -> Table | None:
+    """Return what the negotiations say of the region and its districts, with their intervals."""
+    if estimates is None or not (estimates["n"] > 0).any():
+        return None
+    of_all = estimates[
+        (estimates["level"] == "region")
+        | ((estimates["level"] == "district") & (estimates["purpose"] == "all"))
+    ]
+    words = {**PURPOSE_WORDS, "all": "All purposes"}
+    rows = [
+        [
+            "Region" if r["level"] == "region" else str(r["domain"]),
+            words.get(r["purpose"], str(r["purpose"])),
+            f"{r['estimate']:,.0f}",
+            "not known" if math.isnan(r["se"]) else f"{r['low']:,.0f} to {r['high']:,.0f}",
+            f"{r['n']:,}",
+            f"{r['rows']:,.0f}",
+            str(r["method"]),
+        ]
+        for r in of_all.to_dict("records")
+    ]
+    used = "used" if (estimates["use"] == "used").all() else "shown, not used"
+    return Table(
+        [
+            "Where",
+            "Purpose",
+            "Estimate",
+            "95 % negotiation-sampling interval",
+            "Negotiated",
+            "Household rows",
+            "Method",
+        ],
+        rows,
+        f"What the negotiations say of all households ({used}; person trips of an average weekday)",
+        labels=2,
+    )
 
 
 def _by_district(demand: pd.DataFrame, end: str, name: str) -> Table:

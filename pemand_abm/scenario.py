@@ -6,23 +6,33 @@ A key that is not known is an error that names the one that was meant.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from pemand_abm.demand import DECAY, MINUTES, RATES
 from pemand_abm.errors import SettingsError, listed
-from pemand_abm.settings import Strict, read_settings
+from pemand_abm.levers import Levers
+from pemand_abm.settings import Strict, checked, read_mapping
 
 Whole = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0)]
+EVERYBODY = 10**9
+
+
+def _households(given: object) -> object:
+    """Return the count that `all` and `none` stand for; another value as it is."""
+    return {"all": EVERYBODY, "none": 0}.get(given, given) if isinstance(given, str) else given
+
+
+Households = Annotated[int, Field(ge=0, le=EVERYBODY), BeforeValidator(_households)]
 
 
 class Negotiate(Strict):
-    """How many households talk about each decision."""
+    """How many households talk about each decision; trips and relocation take `all` and `none`."""
 
-    trips: Whole = 6
-    relocation: Whole = 2
+    trips: Households = 6
+    relocation: Households = 2
     terms: Whole = 0
     shared_trip: Whole = 0
 
@@ -92,12 +102,14 @@ class Scenario(Strict):
     """All that a run depends on, besides the files that it names."""
 
     title: str
+    base: Path | None = None
     region: Path
     rates: Path
     seed: int = 0
     model: str = "embedded"
     base_url: str | None = None
     exact: bool = True
+    cards: Path | None = None
     days: Annotated[int, Field(ge=1, le=365)] = 365
     years: Annotated[int, Field(ge=1, le=100)] = 1
     negotiate: Negotiate = Negotiate()
@@ -106,6 +118,7 @@ class Scenario(Strict):
     mind: Mind = Mind()
     housing: Housing = Housing()
     demand: Demand = Demand()
+    levers: Levers = Levers()
 
     @model_validator(mode="after")
     def _years_are_whole(self) -> Scenario:
@@ -115,15 +128,55 @@ class Scenario(Strict):
 
 
 def read_scenario(path: Path) -> Scenario:
-    """Read a scenario; its paths are relative to the file."""
-    scenario = read_settings(path, Scenario)
+    """Read a scenario; its paths are relative to the file, those of its base to the base's."""
+    scenario = checked(_inherited(path), path, Scenario)
     folder = path.resolve().parent
     faults = [
         f"{name}: there is no folder {getattr(scenario, name)}; the path is relative to this file"
         for name in ("region", "rates")
         if not (folder / getattr(scenario, name)).is_dir()
     ]
+    if scenario.cards is not None and not (folder / scenario.cards).exists():
+        faults.append(
+            f"cards: there is no file or folder {scenario.cards}; the path is relative to this file"
+        )
     if faults:
         raise SettingsError(listed(faults, str(path)))
     places = {name: (folder / getattr(scenario, name)).resolve() for name in ("region", "rates")}
+    if scenario.cards is not None:
+        places["cards"] = (folder / scenario.cards).resolve()
     return scenario.model_copy(update=places)
+
+
+def files_of(path: Path) -> list[Path]:
+    """Return the scenario's file, its base, and what that rests on."""
+    files = [path]
+    while isinstance(base := read_mapping(files[-1]).get("base"), str):
+        files.append(files[-1].resolve().parent / base)
+    return files
+
+
+def _inherited(path: Path, children: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """Return what a scenario file says with what it takes from its base."""
+    own = read_mapping(path)
+    base = own.get("base")
+    if not isinstance(base, str):
+        return own
+    file = (path.resolve().parent / base).resolve()
+    if not file.is_file():
+        raise SettingsError(f"{path}: base: there is no file {base}; it is relative to this file")
+    if file in (path.resolve(), *children):
+        raise SettingsError(f"{path}: base: {base} rests on this scenario itself")
+    held = _inherited(file, (*children, path.resolve()))
+    checked(held, file, Scenario)  # A fault of the base is told of the base.
+    for name in ("region", "rates"):
+        held[name] = str(file.parent / held[name])
+    return _merged(held, own)
+
+
+def _merged(base: dict[str, Any], own: dict[str, Any], deep: int = 2) -> dict[str, Any]:
+    """Return *base* with what *own* says in its place, key by key for *deep* levels."""
+    both = {
+        k for k in own if deep > 1 and isinstance(own[k], dict) and isinstance(base.get(k), dict)
+    }
+    return base | own | {k: _merged(base[k], own[k], deep - 1) for k in both}

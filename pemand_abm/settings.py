@@ -43,6 +43,11 @@ def read_settings(path: Path, model: type[Settings]) -> Settings:
     SettingsError
         Every fault at once, each with its key; a misspelt key with its likely form.
     """
+    return checked(read_mapping(path), path, model)
+
+
+def read_mapping(path: Path) -> dict[str, Any]:
+    """Return what a settings file holds, unchecked but for its form."""
     try:
         held = yaml.load(path.read_text(encoding="utf-8-sig"), Loader=_Loader)
     except OSError as fault:
@@ -51,6 +56,11 @@ def read_settings(path: Path, model: type[Settings]) -> Settings:
         raise SettingsError(f"{path}: is not YAML in UTF-8: {fault}") from fault
     if not isinstance(held, dict):
         raise SettingsError(f"{path}: must hold `key: value` lines, holds {type(held).__name__}")
+    return held
+
+
+def checked(held: dict[str, Any], path: Path, model: type[Settings]) -> Settings:
+    """Return the settings that *path* holds; SettingsError as `read_settings`."""
     try:
         return model.model_validate(held)
     except ValidationError as fault:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +22,7 @@ from pemand_abm.errors import TableError
 from pemand_abm.facts import households_of, read_map
 from pemand_abm.housing import YEAR, HousingSettings, vacancies
 from pemand_abm.lengths import calibrated
+from pemand_abm.levers import Policy, covered, enact
 from pemand_abm.liferates import LifeRates, read_life, within_region
 from pemand_abm.persona import PersonaSettings
 from pemand_abm.plans import Plan, Stake, read_plan
@@ -29,6 +30,7 @@ from pemand_abm.protocols.mind import MindSettings
 from pemand_abm.protocols.pemand import CRITERIA, PemandSettings
 from pemand_abm.region import Region, read_region
 from pemand_abm.relocation import Relocation, calibrate, schedule
+from pemand_abm.responses import read_responses
 from pemand_abm.sample import draw_sample
 from pemand_abm.scenario import Scenario
 from pemand_abm.surrogate import (
@@ -48,6 +50,14 @@ TRAVEL_DAY, RELOCATION_YEAR = "travel_day:1", "relocation:1"
 TERMS, SHARED_TRIP = "terms:1", "shared_trip:1"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Plain:
+    """A region and its population as they are before any lever acts."""
+
+    region: Region
+    population: Population
+
+
 @dataclass(frozen=True, slots=True)
 class Study:
     """All of a run that is known before the first negotiation."""
@@ -64,6 +74,10 @@ class Study:
     samples: dict[str, pd.DataFrame]
     talks: list[tuple[int, Talk | PlanTalk]]
     terms: Terms | None
+    policy: Policy
+    """What the levers change in this year; region and population have it in them."""
+    plain: Plain
+    """The region and the population without levers."""
     life: LifeRates | None
     """The rates of life events; None where the scenario has one year."""
     year: int = 1
@@ -136,12 +150,30 @@ def prepare(scenario: Scenario, say: Callable[[str], None]) -> Study:
             "relocation",
         ),
     }
-    talks = _talks(samples["trips"], TRIPS, TRAVEL_DAY, scenario, population, rates)
-    moving = _talks(samples["relocation"], RELOCATION, RELOCATION_YEAR, scenario, population, rates)
+    # Moves were calibrated and the sample was drawn without levers, so that scenarios share both;
+    # what follows is the region with them.
+    plain = Plain(region, population)
+    policy = policy_of(scenario, plain, demand)
+    if policy.levers:
+        say(f"Letting the levers act: {len(policy.changed):,} households learn of them")
+        population = replace(population, households=policy.households, persons=policy.persons)
+        expected = policy.expected(expected_trips(population.households, rates), rates)
+        trips = draw_trips(population.households, rates, scenario.seed, TRAVEL_DAY)
+        trips = policy.answered(trips, TRAVEL_DAY)
+        region = replace(region, zones=policy.zones)
+        homes = homes_of(
+            region, population.households, scenario
+        )  # a charge moves nobody's home away
+        region = replace(region, skims=dict(policy.skims))
+        check_demand(trips, region.zones, region.skims, demand)
+    talks = _talks(samples["trips"], TRIPS, TRAVEL_DAY, scenario, population, rates, policy)
+    moving = _talks(
+        samples["relocation"], RELOCATION, RELOCATION_YEAR, scenario, population, rates, policy
+    )
     minutes = relocation.households["minute"]
     scheduled: list[tuple[int, Talk | PlanTalk]] = [(TRAVEL_MINUTE, talk) for talk in talks]
     scheduled += [(int(minutes[talk.household.id]), talk) for talk in moving]
-    scheduled += _shared_trips(scenario, population)
+    scheduled += _shared_trips(scenario, population, policy)
     return Study(
         scenario=scenario,
         region=region,
@@ -154,9 +186,21 @@ def prepare(scenario: Scenario, say: Callable[[str], None]) -> Study:
         homes=homes,
         samples=samples,
         talks=scheduled,
-        terms=_terms(scenario, region, population, relocation, homes, demand),
+        terms=_terms(scenario, region, population, relocation, homes, demand, policy),
+        policy=policy,
+        plain=plain,
         life=life,
     )
+
+
+def policy_of(scenario: Scenario, plain: Plain, demand: DemandSettings, year: int = 1) -> Policy:
+    """Return what the levers change that act on a year's travel day."""
+    some = next(scenario.levers.entries(), None)
+    responses = read_responses(scenario.rates) if some else None
+    minute = (year - 1) * YEAR + TRAVEL_MINUTE
+    active = scenario.levers.active(minute, plain.region.recipe.base_year)
+    covered(scenario.levers, plain.region.zones)  # Faults of later levers are told now, too.
+    return enact(active, plain.region, plain.population, demand, responses, scenario.seed)
 
 
 def _demand(
@@ -210,6 +254,7 @@ def _talks(
     scenario: Scenario,
     population: Population,
     rates: Rates,
+    policy: Policy,
 ) -> list[Talk]:
     given = scenario.talks
     pemand = PemandSettings(
@@ -236,7 +281,7 @@ def _talks(
     )
     return [
         Talk(household, asked, event, scenario.seed, rates.anchors, pemand, persona)
-        for household in known
+        for household in policy.tell(known)
     ]
 
 
@@ -260,6 +305,7 @@ def _terms(
     relocation: Relocation,
     homes: Homes,
     demand: DemandSettings,
+    policy: Policy,
 ) -> Terms | None:
     """Return the sampled movers who settle their terms; None where nobody is asked to."""
     moves = relocation.households["moves"]
@@ -267,7 +313,7 @@ def _terms(
     sample = _several(movers, population, scenario, scenario.negotiate.terms, "terms")
     if not len(sample):
         return None
-    talks = _plan_talks(sample, read_plan("move"), TERMS, scenario, population)
+    talks = _plan_talks(sample, read_plan("move"), TERMS, scenario, population, policy)
     own = population.households.loc[list(talks)]
     at = dict(
         zip(own.index, region.zones.index.get_indexer(own["home_zone_id"]).tolist(), strict=True)
@@ -281,12 +327,15 @@ def _terms(
     )
 
 
-def _shared_trips(scenario: Scenario, population: Population) -> list[tuple[int, PlanTalk]]:
+def _shared_trips(
+    scenario: Scenario, population: Population, policy: Policy
+) -> list[tuple[int, PlanTalk]]:
     """Return the sampled households that plan a journey, each on a day of the year of its own."""
     sample = _several(
         population.households, population, scenario, scenario.negotiate.shared_trip, "shared_trip"
     )
-    talks = _plan_talks(sample, read_plan("shared_trip"), SHARED_TRIP, scenario, population)
+    plan = read_plan("shared_trip")
+    talks = _plan_talks(sample, plan, SHARED_TRIP, scenario, population, policy)
     minutes = schedule(sample, scenario.seed, SHARED_TRIP, scenario.days)["minute"]
     return [(int(minutes[key]), talk) for key, talk in talks.items()]
 
@@ -303,7 +352,12 @@ def _several(
 
 
 def _plan_talks(
-    sample: pd.Index, plan: Plan, event: str, scenario: Scenario, population: Population
+    sample: pd.Index,
+    plan: Plan,
+    event: str,
+    scenario: Scenario,
+    population: Population,
+    policy: Policy,
 ) -> dict[int, PlanTalk]:
     known = households_of(
         population.households,
@@ -320,7 +374,7 @@ def _plan_talks(
         int(home.id): PlanTalk(
             home, plan, event, scenario.seed, settings, persona, wishes[home.id], asked
         )
-        for home in known
+        for home in policy.tell(known)
     }
 
 

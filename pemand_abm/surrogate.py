@@ -364,14 +364,38 @@ def draw_trips(households: pd.DataFrame, rates: Rates, seed: int, event: str) ->
     found = np.searchsorted(line, cell + keys.uniforms(ids, seed, event, "trips"))
     trips = rates.trips["trips"].to_numpy()[np.clip(found, first[cell], first[cell + 1] - 1)]
 
+    return _split(pd.Series(trips, index=households.index), kind, rates, seed, event)
+
+
+def purpose_shares(households: pd.DataFrame, rates: Rates) -> pd.DataFrame:
+    """Return the expected shares of the purposes in each household's trips, of its survey class."""
+    _, kind = _places(households)
+    shares = rates.purposes[list(PURPOSES)].to_numpy(float)[kind]
+    return pd.DataFrame(shares, index=households.index, columns=list(PURPOSES))
+
+
+def split_trips(
+    trips: pd.Series, households: pd.DataFrame, rates: Rates, seed: int, event: str
+) -> pd.DataFrame:
+    """Draw the purposes of trips that are known, for example negotiated ones.
+
+    *trips* (whole numbers) are by household_id; the k-th trip of a household has the purpose that
+    `draw_trips` gives its k-th trip of that event. Columns as there.
+    """
+    homes = households.loc[trips.index]
+    return _split(trips.astype("int64"), _places(homes)[1], rates, seed, event)
+
+
+def _split(trips: pd.Series, kind: np.ndarray, rates: Rates, seed: int, event: str) -> pd.DataFrame:
+    ids, number = trips.index.to_numpy(), trips.to_numpy()
     bounds = rates.purposes[list(PURPOSES)].to_numpy(float).cumsum(axis=1)[:, :-1]
     drawn = np.zeros((len(ids), len(PURPOSES)), dtype="int64")
     still = np.arange(len(ids))
-    for ordinal in range(int(trips.max(initial=0))):
-        still = still[trips[still] > ordinal]
+    for ordinal in range(int(number.max(initial=0))):
+        still = still[number[still] > ordinal]
         u = keys.uniforms(ids[still], seed, event, "purpose", ordinal)
         drawn[still, (u[:, None] > bounds[kind[still]]).sum(axis=1)] += 1
-    return pd.DataFrame(drawn, index=households.index, columns=list(PURPOSES)).assign(trips=trips)[
+    return pd.DataFrame(drawn, index=trips.index, columns=list(PURPOSES)).assign(trips=trips)[
         ["trips", *PURPOSES]
     ]
 

@@ -61,9 +61,7 @@ def staging(folder: Path, last: str, stale: Iterable[str] = ()) -> Iterator[Path
     leaves what stood in *folder* untouched.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for left in folder.glob(f"{STAGING}*"):
-        if not _runs(left.name.removeprefix(STAGING).split("-")[0]):
-            shutil.rmtree(left, ignore_errors=True)
+    _clear(folder)
     with tempfile.TemporaryDirectory(prefix=f"{STAGING}{os.getpid()}-", dir=folder) as name:
         yield Path(name)
         files = sorted(Path(name).iterdir(), key=lambda f: (f.name == last, f.name))
@@ -74,6 +72,46 @@ def staging(folder: Path, last: str, stale: Iterable[str] = ()) -> Iterator[Path
 
 
 STAGING = ".writing-"
+
+
+@contextmanager
+def replacing(folder: Path, marker: str) -> Iterator[Path]:
+    """Give an empty folder that takes the place of *folder*, whole, when the block ends well.
+
+    What stood there goes with it if it holds the file *marker*, by which we know our own; files of
+    others are an error before anything is done. A failure leaves what stood there untouched.
+    """
+    folder = Path(folder).absolute()
+    if folder.exists() and not _ours(folder, marker):
+        raise PemandError(
+            f"{folder}: holds files that pemand did not write, and would be replaced; "
+            "name another folder with --out, or move them away"
+        )
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        _clear(folder.parent)
+        with tempfile.TemporaryDirectory(
+            prefix=f"{STAGING}{os.getpid()}-", dir=folder.parent
+        ) as name:
+            made, old = Path(name) / folder.name, Path(name) / "old"
+            made.mkdir()
+            yield made
+            if folder.exists():
+                os.replace(folder, old)
+            os.replace(made, folder)
+    except OSError as fault:
+        raise PemandError(f"cannot write {folder}: {fault.strerror or fault}") from fault
+
+
+def _ours(folder: Path, marker: str) -> bool:
+    return folder.is_dir() and ((folder / marker).is_file() or not any(folder.iterdir()))
+
+
+def _clear(folder: Path) -> None:
+    """Remove what runs that were killed left half-written in *folder*."""
+    for left in folder.glob(f"{STAGING}*"):
+        if not _runs(left.name.removeprefix(STAGING).split("-")[0]):
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def _runs(process: str) -> bool:

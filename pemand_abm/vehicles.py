@@ -13,7 +13,10 @@ from pemand_abm.surrogate import MODE_CELLS, MODES, PURPOSES
 
 
 def vehicle_trips(
-    decisions: pd.DataFrame, households: pd.DataFrame, modes: pd.DataFrame
+    decisions: pd.DataFrame,
+    households: pd.DataFrame,
+    modes: pd.DataFrame,
+    totals: pd.Series | None = None,
 ) -> pd.DataFrame:
     """Return the table of `vehicle_trips.csv`: modes and vehicle trips of a weekday by purpose.
 
@@ -26,6 +29,9 @@ def vehicle_trips(
         Of the run; the households' `auto_ownership` is used, two and more as one class.
     modes : DataFrame
         Shares by `surrogate.MODE_CELLS` x MODES.
+    totals : Series, optional
+        Person trips by purpose to which the decisions' are scaled, where negotiations are expanded
+        to all households.
 
     Returns
     -------
@@ -35,6 +41,8 @@ def vehicle_trips(
     """
     owned = households["auto_ownership"].clip(upper=2)
     trips = trips_of_households(decisions, households).groupby(owned).sum()
+    if totals is not None:
+        trips = trips * (totals / trips.sum()).where(trips.sum() > 0, 1.0)
     held = trips.reindex(range(3), fill_value=0.0).T.stack().reindex(MODE_CELLS)
     by_mode = modes.mul(held, axis=0).groupby("purpose").sum().loc[list(PURPOSES)]
     by_mode.loc["all"] = by_mode.sum()

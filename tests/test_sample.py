@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pemand_abm.sample import draw_sample
+from pemand_abm.sample import design_sample, draw_sample, household_types
 
 
 def population(n=4000):
@@ -24,8 +24,39 @@ def test_the_sample_has_the_wanted_size_and_at_least_four_a_stratum():
     homes = population()
     sample = draw_sample(homes, homes["hhsize"].astype(float), 60, 0, "trips")
     assert len(sample) == 60
-    assert sample["stratum"].nunique() == 6
     assert sample["stratum"].value_counts().min() >= 4
+    full = draw_sample(homes, homes["hhsize"].astype(float), 300, 0, "trips")
+    assert full["stratum"].nunique() == 6
+
+
+@pytest.mark.parametrize("n", [8, 24, 61, 100])
+def test_strata_are_joined_until_each_has_four_and_share_by_uncertainty(n):
+    homes = population().assign(district=lambda d: [f"D{i % 9}" for i in d.index])
+    uncertain = homes["hhsize"].astype(float)
+    design = design_sample(homes, uncertain, n)
+    taken = design.groupby("stratum")["taken"].first()
+    assert taken.sum() == n and taken.min() >= 4 and len(taken) <= n // 4
+    fair = n * uncertain.groupby(design["stratum"]).sum() / uncertain.sum()
+    assert ((taken - fair).abs() < 1).all()
+    assert design.groupby("stratum")["inclusion"].sum().to_numpy() == pytest.approx(taken)
+    # Types stay apart as long as there are enough negotiations for each.
+    names = design.groupby("stratum").ngroup().groupby(household_types(homes)).nunique()
+    assert n < 24 or names.max() > 1
+
+
+def test_a_household_of_little_uncertainty_keeps_a_third_of_the_mean_chance():
+    homes = population()
+    uncertain = pd.Series(np.where(homes.index % 5, 0.001, 10.0), index=homes.index)
+    design = design_sample(homes, uncertain, 40)
+    assert design["inclusion"].min() >= 0.3 * 40 / len(homes) - 1e-12
+
+
+def test_everybody_is_taken_where_as_many_are_asked_for():
+    homes = population(40)
+    design = design_sample(homes, homes["hhsize"].astype(float), 40)
+    assert (design["inclusion"] == 1).all() and design.groupby("stratum")[
+        "taken"
+    ].first().sum() == 40
 
 
 def test_six_negotiations_allow_one_stratum():

@@ -144,7 +144,7 @@ def check_has_cards(trial: Trial) -> None:
 
 def _about(evaluation: Evaluation) -> dict[str, Any]:
     kept = ("survey", "year", "households", "seed", "model", "prompts_sha256")
-    more = ("moderator", "max_rounds", "anchors")
+    more = ("moderator", "max_rounds", "anchors", "talks")
     return {key: evaluation.manifest[key] for key in (*kept, *more)}
 
 

@@ -158,6 +158,14 @@ def manifest_of(
             "pass_marks": list(setting.pemand.pass_marks),
             "max_rounds": setting.pemand.max_rounds,
             "anchors": setting.table.source,
+            "talks": {
+                "max_rounds": setting.pemand.max_rounds,
+                "pass_marks": list(setting.pemand.pass_marks),
+                "adaptive": setting.pemand.adaptive,
+                "personas": setting.persona.reasoned,
+                "anchors": setting.persona.anchored,
+                "one_agent": setting.domain.whole,
+            },
         }
     return made | {
         "versions": {

@@ -55,6 +55,9 @@ class Journal:
         Who is asked for what the journal lacks.
     path : Path
         The SQLite file, made where there is none.
+    before : Path, optional
+        The journal of an earlier run, which is only read: a reply that stands there is kept here
+        and not asked for again.
     replay_only : bool
         Never ask: a request that the journal lacks is a ModelError, and the file is not written.
 
@@ -69,8 +72,15 @@ class Journal:
         What the model was asked and wrote here, that is, what this run cost.
     """
 
-    def __init__(self, model: Model, path: Path, replay_only: bool = False) -> None:
+    def __init__(
+        self,
+        model: Model,
+        path: Path,
+        replay_only: bool = False,
+        before: Path | None = None,
+    ) -> None:
         self._model, self._path, self._replay_only = model, Path(path), replay_only
+        self._earlier = Journal(model, before, replay_only=True) if before else None
         self.identity = model.identity
         self.asked = self.replayed = self.prompt_tokens = self.completion_tokens = 0
         self._lock = threading.Lock()
@@ -83,7 +93,7 @@ class Journal:
             key = key_of(self.identity, request)
             if key in asking:
                 asking[key].append(position)
-            elif (reply := self._found(key)) is None:
+            elif (reply := self._found(key) or self._taken(key, request)) is None:
                 asking[key] = [position]
             else:
                 self.replayed += 1
@@ -94,6 +104,8 @@ class Journal:
     def close(self) -> None:
         """Close the file, and the model where it can be closed."""
         self._connection.close()
+        if self._earlier:
+            self._earlier._connection.close()
         if close := getattr(self._model, "close", None):
             close()
 
@@ -116,6 +128,13 @@ class Journal:
             self.replayed += len(asking[keys[i]]) - 1
             for position in asking[keys[i]]:
                 yield position, kept
+
+    def _taken(self, key: str, request: Request) -> Reply | None:
+        """Return what the earlier run was answered, and keep it here too."""
+        reply = self._earlier._found(key) if self._earlier else None
+        if reply is None or self._replay_only:
+            return reply
+        return self._keep(key, request, reply)
 
     def _found(self, key: str) -> Reply | None:
         try:
