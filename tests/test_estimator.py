@@ -22,7 +22,7 @@ from pemand_abm.estimator import (
     used_effects,
     variance,
 )
-from pemand_abm.sample import anticipated_error, design_sample, draw_sample
+from pemand_abm.sample import Draw, anticipated_error, design_sample, draw_sample
 
 HOMES = pd.Index(range(1, 9), name="household_id")
 ANSWER = pd.Series([3.0, 0, 7, 2, 11, 6, 9, 30], index=HOMES)
@@ -203,9 +203,10 @@ def test_updating_the_surrogate_narrows_the_interval_and_leaves_no_bias():
     homes["answer"] = draw.poisson(1.5 * homes["mean"])
     kind = pd.Series("any", index=homes.index)
     means = homes["mean"].to_frame(ALL)
-    got = []
-    for seed in range(60):
-        sample = draw_sample(homes, homes["sd"], 240, seed, "trips")
+    got, design = [], design_sample(homes, homes["sd"], 240)
+    drawn = Draw.of(design)
+    for _ in range(60):
+        sample = design.iloc[drawn.rows(draw.random(len(homes)))]
         told = homes.loc[sample.index, "answer"].astype(float).to_frame(ALL)
         none = pd.DataFrame(index=homes.index)
         row = estimate_totals(means, sample, told, kind, none).loc[("region", ALL, ALL)]
@@ -239,9 +240,9 @@ def test_the_promised_error_is_the_one_that_samples_show():
     homes["answer"] = homes["mean"] + homes["sd"] * keys.generator(5, "z").standard_normal(3000)
     design = design_sample(homes, homes["sd"], 120)
     promised = anticipated_error(design, homes["sd"])
-    errors = []
-    for seed in range(200):
-        s = draw_sample(homes, homes["sd"], 120, seed, "trips")
+    errors, drawn, draw = [], Draw.of(design), keys.generator(6, "u")
+    for _ in range(200):
+        s = design.iloc[drawn.rows(draw.random(len(homes)))]
         e = (homes["answer"] - homes["mean"]).loc[s.index] / s["inclusion"]
         errors.append(e.sum() + homes["mean"].sum() - homes["answer"].sum())
     assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(promised, rel=0.15)
