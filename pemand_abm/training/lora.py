@@ -120,6 +120,8 @@ def _save(model: Any, folder: Path) -> None:
     from peft import get_peft_model_state_dict
 
     state = {k: v.to(torch.float16) for k, v in get_peft_model_state_dict(model).items()}
+    for settings in model.peft_config.values():  # A path of this machine says nothing elsewhere.
+        settings.base_model_name_or_path = Path(settings.base_model_name_or_path).name
     model.save_pretrained(str(folder), state_dict=state)
 
 
