@@ -127,6 +127,8 @@ def check(folder: Path) -> int:
     print(
         f"{theirs['pemand_trips'].sum():,.0f} trips a weekday, {len(run):,} households of the run"
     )
+    log = (folder / "after.log").read_text(encoding="utf-8").splitlines()
+    print(*(line for line in log if "INFO: pemand_" in line), sep="\n")
     refusal = (folder / "refuse.log").read_text(encoding="utf-8")
     line = next((s for s in refusal.splitlines() if s.startswith("pemand_extension.runs.Run")), "")
     print(line)

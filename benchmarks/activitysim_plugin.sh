@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # ActivitySim 1.6.0 runs its 25-zone example with the two steps of pemand_extension.
 #     bash benchmarks/activitysim_plugin.sh [FOLDER]
-# About two minutes once ActivitySim is installed in an environment of its own (ASIM_ENV, made where
-# it is not there: some minutes and 1.3 GB). FOLDER (outputs/activitysim) is made anew: the example,
+# ActivitySim is installed in an environment of its own (ASIM_ENV) where it is not there: two minutes.
+# The rest took over ten minutes on two cores shared with 15 other processes; a run of ActivitySim
+# like those here took 16 s while they were free. FOLDER (outputs/activitysim) is made anew: the example,
 # its population given to pemand under its own ids, a run with the scripted model, and four runs of
 # ActivitySim. Ends with 0 only if all that benchmarks/activitysim_plugin.py checks is so.
 set -euo pipefail

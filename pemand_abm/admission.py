@@ -1,4 +1,4 @@
-"""Whether a model's negotiations may enter totals: the cards that a scenario names (ARCHITECTURE §5).
+"""Whether a model's negotiations may enter totals: the cards that a scenario names.
 
 `pemand evaluate` writes a card for one model, adapter, set of prompts and way of moderation. It
 admits a run only where all of them are the run's own; `evaluation.cards` makes cards.

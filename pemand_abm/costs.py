@@ -1,8 +1,8 @@
 """What a scenario's negotiations will take before they are held, and how sure they make a total.
 
 Calls are counted in a rehearsal: the scripted model holds some of the very talks, from the very
-prompts. How fast a model answers, and how many tokens a call of it has, is taken from an earlier run
-or from the user; nothing is assumed.
+prompts. How fast a model answers, and how many tokens a call of it has, is taken from an earlier
+run or from the user; nothing is assumed.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pemand_abm.errors import PemandError
 from pemand_abm.models.scripted import Scripted
 from pemand_abm.sample import anticipated_error, design_sample
 from pemand_abm.study import Study
+from pemand_abm.surrogate import expected_trips
 
 REHEARSED = 24
 """Talks of each kind that the scripted model holds; more households are counted in proportion."""
@@ -126,10 +127,20 @@ def _money(read: float, written: float | None, rates: Rates) -> float | None:
 def precision(study: Study) -> pd.DataFrame:
     """Return the sample of travel days by stratum: `households`, `negotiate`, `stands_for`."""
     sample = study.samples["trips"]
-    design = design_sample(study.population.households, study.expected["sd"], max(len(sample), 1))
+    design, _ = _design(study, max(len(sample), 1))
     table = design.groupby("stratum").agg(households=("inclusion", "size"))
     table["negotiate"] = sample["stratum"].value_counts().reindex(table.index, fill_value=0)
     return table.assign(stands_for=table["households"] / table["negotiate"])
+
+
+def _design(study: Study, n: int) -> tuple[pd.DataFrame, pd.Series]:
+    """Return the design of the sample and the uncertainty that it goes by.
+
+    Both are those of the region without levers, since scenarios share their sample.
+    """
+    households = study.plain.population.households
+    sd = expected_trips(households, study.rates)["sd"]
+    return design_sample(households, sd, n), sd
 
 
 def expected_error(study: Study) -> tuple[float, float, float]:
@@ -138,9 +149,9 @@ def expected_error(study: Study) -> tuple[float, float, float]:
     The error is that of the estimate from the negotiations, where these scatter about the
     surrogate as surveyed households do; the interval is the 95 % one by Student's t.
     """
-    households, n = study.population.households, len(study.samples["trips"])
-    design = design_sample(households, study.expected["sd"], n)
-    error = anticipated_error(design, study.expected["sd"])
+    n = len(study.samples["trips"])
+    design, sd = _design(study, n)
+    error = anticipated_error(design, sd)
     df = n - design["stratum"].nunique()
     half = float(stats.t.ppf(0.975, df)) * error if df > 0 else float("nan")
     return float(study.expected["mean"].sum()), error, half

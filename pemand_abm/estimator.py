@@ -1,8 +1,8 @@
 """What the negotiations of a sample say of all households (ARCHITECTURE §5, 3 and 4).
 
 A difference estimator: the surrogate's mean for everybody, plus what the sampled households differ
-from it, each weighted by the inverse of its inclusion probability. Pure functions of tables: nothing
-here knows a run, a model or a file.
+from it, each weighted by the inverse of its inclusion probability. Pure functions of tables:
+nothing here knows a run, a model or a file.
 
 Intervals are *negotiation-sampling intervals*: how far the total could lie off because only a
 sample negotiated. They cover neither the survey, nor the synthetic population, nor whether the
@@ -69,9 +69,9 @@ def variance(
 ) -> tuple[np.ndarray, np.ndarray]:
     r"""Return the variance of estimated totals, and its degrees of freedom.
 
-    :math:`\sum_h \frac{n_h}{n_h-1}\sum_i(1-\pi_i)(e_i/\pi_i-\overline{e/\pi}_h)^2`, on n - H degrees
-    of freedom, where n counts the households with a residual in the domain and H the strata that
-    have such households.
+    :math:`\sum_h \frac{n_h}{n_h-1}\sum_i(1-\pi_i)(e_i/\pi_i-\overline{e/\pi}_h)^2`, on n - H
+    degrees of freedom, where n counts the households with a residual in the domain and H the
+    strata that have such households.
 
     Parameters
     ----------
@@ -293,7 +293,7 @@ def joined_domains(domain: pd.Series, sampled: pd.Index, least: int = LEAST_DIRE
     proportion to the surrogate, so domains still add up to the region.
     """
     counts = domain.reindex(sampled).value_counts().reindex(sorted(domain.unique()), fill_value=0)
-    groups = [((name,), int(n)) for name, n in counts.items()]
+    groups: list[tuple[tuple[object, ...], int]] = [((k,), int(n)) for k, n in counts.items()]
     while len(groups) > 1:
         groups.sort(key=lambda group: (group[1], tuple(map(str, group[0]))))
         if groups[0][1] >= least:
@@ -380,7 +380,7 @@ def estimate_zones(zones: pd.DataFrame, direct: pd.DataFrame, groups: pd.DataFra
 def between_variance(own: np.ndarray, mean: np.ndarray, psi: np.ndarray, groups: int) -> float:
     r"""Return A of Fay and Herriot's moment equation, 0 where it has no positive root.
 
-    :math:`\sum_z(\hat\theta_z-\theta_g)^2/(A+\psi_z)=m-p`, solved by bisection; m zones, p *groups*.
+    :math:`\sum_z(\hat\theta_z-\theta_g)^2/(A+\psi_z)=m-p`, by bisection; m zones, p *groups*.
     """
     free = len(own) - groups
     if free < 1:

@@ -457,10 +457,11 @@ def manifest_of(
     history: History,
     model: Model,
     settings_file: Path,
-    admission: Admission = Admission(),
+    admission: Admission | None = None,
 ) -> dict:
     """Return what the run was made of; calls, tokens and times are added by who measured them."""
     scenario, region = study.scenario, study.region
+    admitted = admission or Admission()
     kinds = [h.talk.domain.name for h in history.heard if h.decision is not None]
     kinds += [s.talk.kind for s in history.settled if s.agreement is not None]
     ends = [_outcome(h.decision)[1] for h in history.heard]
@@ -474,7 +475,7 @@ def manifest_of(
         "region_folder": str(scenario.region),
         "seed": scenario.seed,
         "model": dict(model.identity),
-        **admission.as_dict(),
+        **admitted.as_dict(),
         "prompts_sha256": prompts_sha256(),
         "settings": scenario.model_dump(
             mode="json", exclude={"region", "rates", "base_url", "levers", "cards"}
@@ -484,7 +485,7 @@ def manifest_of(
         "sampled": {kind: len(sample) for kind, sample in study.samples.items()},
         "negotiations": {kind: kinds.count(kind) for kind in sorted(set(kinds))},
         "outcomes": pd.Series(ends, dtype="str").value_counts().sort_index().to_dict(),
-        "notes": [*map(_sentence, admission.reasons), *getattr(model, "notes", ())],
+        "notes": [*map(_sentence, admitted.reasons), *getattr(model, "notes", ())],
         "talk_calls": sum(h.calls for h in history.heard) + sum(s.calls for s in history.settled),
         "inputs": {
             **{

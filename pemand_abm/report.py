@@ -124,9 +124,9 @@ def read_run(folder: Path) -> Run:
     return Run(
         folder=folder,
         manifest=manifest,
-        decisions=decisions[decisions["event"].str.endswith(f":{last}")],
+        decisions=decisions[decisions["event"].str.endswith(f":{last}")] if last > 1 else decisions,
         asked=decisions,
-        events=events[events["minute"] > (last - 1) * YEAR],
+        events=events[events["minute"] > (last - 1) * YEAR] if last > 1 else events,
         calendar=events,
         households=_whole(folder / "households.parquet", pd.read_parquet),
         demand=_whole(

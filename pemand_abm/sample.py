@@ -35,7 +35,7 @@ def strata(households: pd.DataFrame, uncertainty: pd.Series, n: int) -> pd.Serie
 
     Negotiations are shared in proportion to the uncertainty, so the strata are joined before
     anybody is drawn: the one with the least uncertainty with the next smallest of its type, and
-    where it is the last of its type with the next smallest of all. 24 negotiations give at most six.
+    where it is the last of its type with the next smallest of all. 24 negotiations allow six.
     """
     kind, district = household_types(households), households["district"].astype("str")
     sizes = uncertainty.groupby([kind, district]).sum()

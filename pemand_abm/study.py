@@ -161,9 +161,8 @@ def prepare(scenario: Scenario, say: Callable[[str], None]) -> Study:
         trips = draw_trips(population.households, rates, scenario.seed, TRAVEL_DAY)
         trips = policy.answered(trips, TRAVEL_DAY)
         region = replace(region, zones=policy.zones)
-        homes = homes_of(
-            region, population.households, scenario
-        )  # a charge moves nobody's home away
+        # Before the skims: a road price takes no home farther away from another.
+        homes = homes_of(region, population.households, scenario)
         region = replace(region, skims=dict(policy.skims))
         check_demand(trips, region.zones, region.skims, demand)
     talks = _talks(samples["trips"], TRIPS, TRAVEL_DAY, scenario, population, rates, policy)

@@ -6,6 +6,7 @@ the household rows, as the surrogate drew them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,11 +18,13 @@ from pemand_abm.sample import household_types
 from pemand_abm.study import TRAVEL_DAY, Study
 from pemand_abm.surrogate import PURPOSES, purpose_shares, split_trips
 
+Estimating = Callable[[pd.DataFrame, list[str]], pd.DataFrame]
+"""From domains (columns) and targets to `estimator.estimate_totals`."""
 USED, SHOWN = "used", "shown, not used"
 INTERVAL = (
-    "The 95 % negotiation-sampling interval says how far a total could lie off because only a sample"
-    " of the households negotiated. It covers neither the survey, nor the synthetic population, nor"
-    " whether the model's households behave like people."
+    "The 95 % negotiation-sampling interval says how far a total could lie off because only a"
+    " sample of the households negotiated. It covers neither the survey, nor the synthetic"
+    " population, nor whether the model's households behave like people."
 )
 
 
@@ -137,7 +140,9 @@ def _rounded(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(**{c: table[c].astype(float).round(6) for c in numbers})
 
 
-def _groups(district, heard, estimate, targets):  # type: ignore[no-untyped-def]
+def _groups(
+    district: pd.Series, heard: pd.Index, estimate: Estimating, targets: list[str]
+) -> tuple[pd.Series, pd.DataFrame]:
     """Return everybody's group of districts, and the groups' estimates (group x purpose).
 
     A district with fewer than ten negotiations, or whose estimate is not positive in every
@@ -153,7 +158,7 @@ def _groups(district, heard, estimate, targets):  # type: ignore[no-untyped-def]
 
 
 def _dispersion(known: pd.DataFrame, sd: pd.Series) -> float:
-    """Return how much more than the surrogate's variance the respondents scatter; 1 where unknown."""
+    """Return the respondents' variance over the surrogate's; 1 where there are too few to tell."""
     if len(known) < LEAST_DIRECT:
         return 1.0
     weight = 1 / known["inclusion"]
@@ -179,7 +184,7 @@ def _zones(
     scatter: pd.Series,
     sampled: pd.DataFrame,
     by_group: pd.DataFrame,
-    estimate,  # type: ignore[no-untyped-def]
+    estimate: Estimating,
 ) -> pd.DataFrame:
     """Return the zones' totals of all purposes; every zone of the region is there."""
     group_of = group.groupby(district).first()

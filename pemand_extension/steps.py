@@ -13,7 +13,8 @@ from pemand_extension import joining
 from pemand_extension.runs import RunError, in_zones_of, read_homes, read_trips
 from pemand_extension.settings import FILE, PemandSettings
 
-logger = logging.getLogger(__name__)
+# ActivitySim's logging.yaml shows what comes under its own name.
+logger = logging.getLogger("activitysim.pemand_extension")
 
 INITIALIZE = "initialize_households"
 

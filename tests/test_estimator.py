@@ -301,7 +301,7 @@ def test_an_empty_zone_stays_empty():
 
 
 def answers(*replicates):
-    return pd.DataFrame({k: values for k, values in enumerate(replicates)})
+    return pd.DataFrame(dict(enumerate(replicates)))
 
 
 def test_the_paired_effect_is_exactly_right_over_all_samples():

@@ -72,7 +72,7 @@ def write(source: Source, out: Path) -> list[str]:
         f"Coordinates are metres of {crs}; places are random points of their zones.",
         "Who travels, when, where to and by which mode is assumed (docs/howto-exports.md), not "
         "simulated: let MATSim replan time, mode and route.",
-        "Activity types: home, " + ", ".join(HOURS) + ".",
+        f"Activity types: {', '.join(sorted(set(plans['activity'])))}.",
     ]
 
 

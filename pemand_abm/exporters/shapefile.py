@@ -5,7 +5,7 @@ A shapefile's column names have ten characters at most, and its texts 254 bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -34,7 +34,7 @@ def write(source: Source, out: Path) -> list[str]:
     return [f"Column names are cut to {LONGEST_NAME} characters; {NAMES} gives the full ones."]
 
 
-def short_names(columns: Iterable[str]) -> dict[str, str]:
+def short_names(columns: Sequence[str]) -> dict[str, str]:
     """Return a name of at most ten characters for each column, none twice in upper or lower case.
 
     >>> short_names(["HBW_P", "trips_per_household", "trips_per_person"])
@@ -42,7 +42,7 @@ def short_names(columns: Iterable[str]) -> dict[str, str]:
     """
     names: dict[str, str] = {}
     # Names that fit keep their form, whatever longer ones stand before them.
-    for column in sorted(columns, key=len):
+    for column in sorted(columns, key=lambda c: len(c) > LONGEST_NAME):
         name, number = column[:LONGEST_NAME], 0
         while name.lower() in {n.lower() for n in names.values()}:
             number += 1
