@@ -13,7 +13,7 @@ RATES = Path("synthpop/rates")
 
 @click.command()
 @click.argument("base", type=FOLDER)
-@click.argument("policies", metavar="POLICY...", type=FOLDER, nargs=-1, required=True)
+@click.argument("policies", metavar="POLICY", type=FOLDER, nargs=-1, required=True)
 @click.option("--out", type=FOLDER, help="Where to write; outputs/compare_BASE_POLICY by default.")
 @click.option(
     "--rates",

@@ -295,7 +295,7 @@ def test_several_policies_get_a_folder_each_and_a_table_of_all(runs, tmp_path):
     said = pemand("compare", runs / "base", runs / "policy", runs / "null", "--out", tmp_path)
     assert (tmp_path / "policy" / "compare.html").exists()
     assert (tmp_path / "null" / "compare.html").exists()
-    table = pd.read_csv(tmp_path / "summary.csv", na_values=[""], keep_default_na=False).set_index(
+    table = pd.read_csv(tmp_path / "summary.csv", keep_default_na=False).set_index(
         ["policy_folder", "measure"]
     )
     assert table.loc[("null", "trips"), "difference"] == 0

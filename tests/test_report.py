@@ -119,8 +119,8 @@ def test_what_models_and_files_say_is_escaped(run):
     page = read_page(run)
     text = (run / "report.html").read_text(encoding="utf-8")
     assert EVIL not in text
-    # The library, then one script for each of the four figures.
-    assert len(page.scripts) == 5
+    # The library, one script for each of the five figures, and the zones' numbers as data.
+    assert len(page.scripts) == 7
     assert not any(s.startswith("alert") for s in page.scripts)
     assert any(EVIL in shown for shown in page.shown)
 
