@@ -247,7 +247,7 @@ def paired(base: pd.DataFrame, policy: pd.DataFrame, groups: pd.Series) -> pd.Da
     Three households with differences 0, 0 and 3: D = 3, V = 3/2 (1 + 1 + 4) = 9, t = 4.3027.
 
     >>> base = pd.DataFrame({"trips": [2.0, 4.0, 6.0]})
-    >>> found = paired(base, base + [[0.0], [0.0], [3.0]], pd.Series(["a"] * 3))
+    >>> found = paired(base, base.assign(trips=[2.0, 4.0, 9.0]), pd.Series(["a"] * 3))
     >>> found.loc[("a", "trips"), ["difference", "low", "high"]].round(3).tolist()
     [3.0, -9.908, 15.908]
     """

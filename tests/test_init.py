@@ -83,10 +83,13 @@ def wheel(tmp_path_factory):
     return folder / done.stdout.strip().splitlines()[-1]
 
 
-def test_the_wheel_holds_the_package_alone_with_the_study_in_it(wheel):
+def test_the_wheel_holds_the_two_packages_alone_with_the_study_in_it(wheel):
     with zipfile.ZipFile(wheel) as file:
         names = file.namelist()
-    assert {n.split("/")[0] for n in names if ".dist-info/" not in n} == {"pemand_abm"}
+    assert {n.split("/")[0] for n in names if ".dist-info/" not in n} == {
+        "pemand_abm",
+        "pemand_extension",
+    }
     for part in (
         "synthpop/sf25/recipe.yaml",
         "synthpop/rates/trips.csv",
@@ -95,6 +98,7 @@ def test_the_wheel_holds_the_package_alone_with_the_study_in_it(wheel):
         assert f"pemand_abm/study/{part}" in names
     assert any(n.endswith("prompts/pemand/proposal.md") for n in names)
     assert any(n.endswith("templates/report.html.j2") for n in names)
+    assert any(n.endswith("adapters/embedded/adapter_model.safetensors") for n in names)
 
 
 def test_a_study_made_from_the_wheel_runs_outside_the_repository(wheel, tmp_path):
