@@ -41,6 +41,7 @@ def tiny(base, tmp_path_factory):
     config = LlamaConfig(
         vocab_size=len(tokenizer), hidden_size=36, intermediate_size=48, num_hidden_layers=2,
         num_attention_heads=9, num_key_value_heads=3, eos_token_id=tokenizer.eos_token_id,
+        initializer_range=0.3,  # With the default, the untrained output layer can learn nothing.
     )  # fmt: skip
     AutoModelForCausalLM.from_config(config).save_pretrained(str(folder))
     return folder
@@ -73,7 +74,7 @@ def examples(n=40):
 def test_the_loss_falls_and_a_stopped_run_goes_on_from_its_checkpoint(tiny, tmp_path):
     whole = lora.fit(recipe(), tiny, examples(), tmp_path / "whole", steps=20)
     losses = [e["loss"] for e in whole.log if "loss" in e]
-    assert losses[-1] < 0.8 * losses[0]
+    assert losses[-1] < 0.5 * losses[0]
     assert whole.finished and whole.steps == 20
     lora.fit(recipe(), tiny, examples(), tmp_path / "part", steps=20, minutes=1e-9)
     state = sorted((tmp_path / "part" / "checkpoints").glob("checkpoint-*"))

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pemand_abm.errors import ModelError, SettingsError
+from pemand_abm.tables import write_text
 from pemand_abm.training.recipe import Recipe
 
 PACKAGES = ("torch", "transformers", "peft", "accelerate", "gguf", "matplotlib")
@@ -120,9 +121,12 @@ def _save(model: Any, folder: Path) -> None:
     from peft import get_peft_model_state_dict
 
     state = {k: v.to(torch.float16) for k, v in get_peft_model_state_dict(model).items()}
-    for settings in model.peft_config.values():  # A path of this machine says nothing elsewhere.
-        settings.base_model_name_or_path = Path(settings.base_model_name_or_path).name
     model.save_pretrained(str(folder), state_dict=state)
+    # A path of this machine says nothing elsewhere.
+    path = folder / "adapter_config.json"
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    settings["base_model_name_or_path"] = Path(settings["base_model_name_or_path"]).name
+    write_text(json.dumps(settings, indent=2, sort_keys=True), path)
 
 
 def _adapted(recipe: Recipe, base: Path, start: Path | None) -> Any:
