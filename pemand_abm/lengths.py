@@ -42,6 +42,15 @@ def calibrated(
     return replace(settings, decay=decays)
 
 
+def modelled_minutes(
+    settings: DemandSettings, demand: Demand, skims: Mapping[str, np.ndarray], purpose: str
+) -> float:
+    """Return the mean minutes of a purpose's trips in the gravity model; NaN without trips."""
+    minutes, _ = intrazonal(skims[settings.minutes[purpose]])
+    p, a = (table[purpose].to_numpy(float) for table in (demand.productions, demand.attractions))
+    return mean_minutes(gravity(p, a, minutes, settings.decay[purpose]), minutes)
+
+
 def calibrated_decay(p: np.ndarray, a: np.ndarray, minutes: np.ndarray, wanted: float) -> float:
     """Return the decay, a minute, whose doubly constrained gravity model takes the wanted minutes.
 
