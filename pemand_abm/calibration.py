@@ -120,9 +120,8 @@ class Calibration:
                 f"{FILE}: the move rates of {', '.join(names)} would be 1 a year or more with "
                 "these survey rates; calibrate the region anew"
             )
-        return rates.assign(
-            target=target, score=rates["score"] + _logit(target) - _logit(rates["target"])
-        )
+        shift = _logit(target) - _logit(rates["target"])  # Exactly 0 where the factor is 1.
+        return rates.assign(target=target, score=rates["score"] + shift)
 
     def demand(self, settings: DemandSettings) -> DemandSettings:
         """Return the settings with the frozen decays, and the minutes that they were solved for."""

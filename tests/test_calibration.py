@@ -33,7 +33,7 @@ trips,nhb,all,3.1,survey A
 trips,hbshop,with children,0.4,
 moves,,rent,0.11,survey B
 moves,,own 45-54,0.09,survey B
-minutes,hbw,,5.5,survey A
+minutes,hbw,,4.2,survey A
 """
 NOBODY = {"trips": 0, "relocation": 0}
 
@@ -121,18 +121,18 @@ def test_completed_moves_follow_the_new_rates(done):
 def test_mean_minutes_are_reached_and_the_decay_is_the_files(done):
     _, calibration, _, folder = done
     balance = pd.read_csv(folder / "out" / "demand_balance.csv").set_index("purpose")
-    assert balance.loc["hbw", "mean_minutes"] == pytest.approx(5.5, abs=1e-3)
-    assert balance.loc["hbw", "wanted_minutes"] == 5.5
+    assert balance.loc["hbw", "mean_minutes"] == pytest.approx(4.2, abs=1e-3)
+    assert balance.loc["hbw", "wanted_minutes"] == 4.2
     assert balance.loc["hbw", "decay_per_minute"] == pytest.approx(calibration.decay["hbw"])
     with openmatrix.open_file(str(folder / "region" / "skims.omx")) as file:
         minutes = np.array(file["SOV_TIME__AM"])
     with openmatrix.open_file(str(folder / "out" / "trips.omx")) as file:
-        assert mean_minutes(np.array(file["HBW"]), minutes) == pytest.approx(5.5, abs=1e-4)
+        assert mean_minutes(np.array(file["HBW"]), minutes) == pytest.approx(4.2, abs=1e-4)
     assert balance["wanted_minutes"].notna().sum() == 1
 
 
 def test_the_factors_are_printed_written_and_told_by_the_run(done):
-    scenario, calibration, printed, folder = done
+    _scenario, calibration, printed, folder = done
     table = pd.read_csv(folder / "region" / FILE)
     rates = table[table["measure"] != "minutes"]
     assert rates["value"].to_numpy() == pytest.approx(
@@ -161,7 +161,7 @@ def test_calibrating_again_gives_the_same_file(done):
 def test_removing_the_file_restores_the_bytes_and_factors_of_one_change_none(tmp_path):
     scenario = write_study(tmp_path)
     run(scenario, tmp_path / "plain")
-    pemand("calibrate", scenario, written(tmp_path, TARGETS.replace("5.5", "4.5")))
+    pemand("calibrate", scenario, written(tmp_path, TARGETS))
     run(scenario, tmp_path / "out")
     file = tmp_path / "region" / FILE
     table = pd.read_csv(file)
@@ -179,9 +179,7 @@ def test_removing_the_file_restores_the_bytes_and_factors_of_one_change_none(tmp
 def test_a_forecast_keeps_the_factors_and_decays(tmp_path):
     scenario = write_study(tmp_path, households=(300, 200, 0), negotiate=NOBODY, years=3)
     plain = forecast(*prepared(scenario), quiet).study
-    rows = (
-        "trips,all,one person,2,\ntrips,all,with children,20,\nmoves,,all,0.06,\nminutes,nhb,,4,\n"
-    )
+    rows = "trips,all,one person,2,\ntrips,all,with children,20,\nmoves,,all,0.06,\nminutes,nhb,,2.6,\n"
     pemand("calibrate", scenario, written(tmp_path, rows))
     known, history = prepared(scenario)
     last = forecast(known, history, quiet).study
@@ -203,8 +201,8 @@ def test_a_forecast_keeps_the_factors_and_decays(tmp_path):
 
 
 def test_a_lever_acts_on_the_calibrated_trips(done):
-    scenario, calibration, _, folder = done
-    held = yaml.safe_load(scenario.read_text()) | {"levers": {"fuel_price": [{"change": 0.5}]}}
+    scenario, calibration, _, _folder = done
+    held = yaml.safe_load(scenario.read_text()) | {"levers": {"fuel_price": [{"percent": 50}]}}
     other = scenario.with_name("lever.yaml")
     other.write_text(yaml.safe_dump(held))
     known = study.prepare(read_scenario(other), quiet)
@@ -219,7 +217,7 @@ def test_a_lever_acts_on_the_calibrated_trips(done):
 
 
 def test_a_scenarios_own_decay_stands_before_the_calibrated_one(done, tmp_path):
-    scenario, calibration, _, folder = done
+    scenario, _calibration, _, folder = done
     own = dict.fromkeys(PURPOSES, 0.2)
     held = yaml.safe_load(scenario.read_text()) | {"demand": {"decay": own}}
     other = scenario.with_name("decay.yaml")
