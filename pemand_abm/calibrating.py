@@ -40,7 +40,7 @@ def solve(scenario: Scenario, name: str, targets: Path, say: Callable[[str], Non
     TableError
         Faults of the targets, all at once; a file of that name in the region that is not ours.
     SettingsError
-        Faults of the region or the demand's settings.
+        Lengths that no decay of 0 or more gives; faults of the region or the demand's settings.
     """
     wanted = read_targets(targets)
     region, rates = read_region(scenario.region), read_rates(scenario.rates)
@@ -61,10 +61,8 @@ def solve(scenario: Scenario, name: str, targets: Path, say: Callable[[str], Non
         )
     if problems:
         raise TableError(listed(problems, str(targets)))
-    try:
-        rows = _lengths(scenario, region, households, rates, lengths, Calibration.of(solved))
-    except SettingsError as fault:
-        raise TableError(f"{targets}: {fault.message}") from fault
+    made = Calibration.of(solved)
+    rows = _lengths(scenario, region, households, rates, lengths, made, str(targets))
     return pd.concat([part for part in (solved, rows) if len(part)], ignore_index=True).assign(
         scenario=name,
         seed=scenario.seed,
@@ -80,6 +78,7 @@ def _lengths(
     rates: Rates,
     lengths: pd.DataFrame,
     solved: Calibration,
+    of: str,
 ) -> pd.DataFrame:
     """Return the rows of the trip lengths; their values are decays a minute."""
     if lengths.empty:
@@ -90,12 +89,12 @@ def _lengths(
     target = dict(zip(lengths["purpose"], lengths["value"], strict=True))
     none = [p for p in target if not (before[p].sum() and after[p].sum())]
     if none:
-        raise SettingsError(f"minutes: no trip of {', '.join(none)} is drawn, so none has a length")
+        raise TableError(f"{of}: no trip of {', '.join(none)} is drawn, so it has no length")
     settings = demand_of(scenario, region, households, before, NONE)
     at_first, demand = (
         zone_demand_of(trips, households, region, settings) for trips in (before, after)
     )
-    decay = calibrated(settings, demand, region.skims, target).decay
+    decay = calibrated(settings, demand, region.skims, target, of).decay
     return lengths.assign(
         modelled=[modelled_minutes(settings, at_first, region.skims, p) for p in target],
         target=lengths["value"],

@@ -17,10 +17,12 @@ def calibrated(
     demand: Demand,
     skims: Mapping[str, np.ndarray],
     wanted: Mapping[str, float],
+    of: str = "mean_minutes",
 ) -> DemandSettings:
     """Return the settings with the decays that give the wanted mean minutes by purpose.
 
-    Purposes without a wanted length, or without trips, keep their decay.
+    Purposes without a wanted length, or without trips, keep their decay. *of* names in errors where
+    the lengths stand.
 
     Raises
     ------
@@ -38,7 +40,7 @@ def calibrated(
         except SettingsError as fault:
             problems.append(f"{purpose}: {fault.message} ({settings.minutes[purpose]})")
     if problems:
-        raise SettingsError(listed(problems, "mean_minutes"))
+        raise SettingsError(listed(problems, of))
     return replace(settings, decay=decays)
 
 

@@ -269,7 +269,7 @@ def test_targets_that_the_population_cannot_meet_are_told_and_nothing_is_written
     said = pemand("calibrate", scenario, written(tmp_path, rows), code=1)
     assert "no household of 'own 15-24'" in said and "finer group of 'rent'" in said
     said = pemand("calibrate", scenario, written(tmp_path, "minutes,hbw,,500,\n"), code=1)
-    assert "targets.csv" in said and "500 minutes cannot be reached" in said
+    assert "targets.csv: hbw: 500 minutes cannot be reached" in said
     assert not (tmp_path / "region" / FILE).exists()
 
 
