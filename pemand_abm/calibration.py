@@ -229,6 +229,11 @@ def _read(path: Path, needed: tuple[str, ...], more: tuple[str, ...]) -> pd.Data
         table = pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
     except (OSError, ValueError) as fault:
         raise TableError(f"{path}: cannot be read as CSV ({fault})") from fault
+    if not isinstance(table.index, pd.RangeIndex):  # pandas takes the first column for names then.
+        raise TableError(
+            f"{path}: rows have more cells than the header has columns; put texts with commas in "
+            "double quotes"
+        )
     known = (*needed, *more)
     problems = [f"column {c} is missing" for c in needed if c not in table]
     problems += [

@@ -259,6 +259,8 @@ def test_all_faults_of_the_targets_are_told_at_once(tmp_path):
         read_targets(written(tmp_path, rows))
     assert all(f"line {n}" in refused.value.message for n in (2, 3, 4))
     assert "line 2, value" in refused.value.message and "line 2, group" in refused.value.message
+    with pytest.raises(TableError, match="more cells than the header"):
+        read_targets(written(tmp_path, "moves,,all,0.1,ACS 2019, my county\n"))
     with pytest.raises(TableError, match=r"column measure is missing[\s\S]*did you mean 'measure'"):
         read_targets(written(tmp_path, "trips,all,all,1,\n", HEADER.replace("measure", "mesure")))
 
