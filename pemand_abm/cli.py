@@ -14,6 +14,7 @@ import click
 from rich.console import Console
 
 from pemand_abm import __version__
+from pemand_abm.cli_calibrate import calibrate
 from pemand_abm.cli_compare import compare
 from pemand_abm.cli_estimate import estimate
 from pemand_abm.cli_evaluate import evaluate
@@ -29,6 +30,7 @@ def main() -> None:
     """Zone-level travel and relocation demand from households whose members negotiate."""
 
 
+main.add_command(calibrate)
 main.add_command(compare)
 main.add_command(estimate)
 main.add_command(evaluate)

@@ -21,7 +21,6 @@ from pemand_abm.errors import PemandError
 from pemand_abm.models.scripted import Scripted
 from pemand_abm.sample import anticipated_error, design_sample
 from pemand_abm.study import Study
-from pemand_abm.surrogate import expected_trips
 
 REHEARSED = 24
 """Talks of each kind that the scripted model holds; more households are counted in proportion."""
@@ -139,7 +138,7 @@ def _design(study: Study, n: int) -> tuple[pd.DataFrame, pd.Series]:
     Both are those of the region without levers, since scenarios share their sample.
     """
     households = study.plain.population.households
-    sd = expected_trips(households, study.rates)["sd"]
+    sd = study.calibration.expected(households, study.rates)["sd"]
     return design_sample(households, sd, n), sd
 
 

@@ -19,8 +19,8 @@ from pemand_abm.liferates import within_region
 from pemand_abm.records import raw_events, settled
 from pemand_abm.region import Region
 from pemand_abm.relocation import decide_by_levels, frozen_levels
-from pemand_abm.study import Plain, Study, homes_of, movers_of, policy_of
-from pemand_abm.surrogate import Rates, draw_trips, expected_trips, move_rates
+from pemand_abm.study import Plain, Study, day_of, homes_of, movers_of, policy_of
+from pemand_abm.surrogate import Rates, move_rates
 from pemand_abm.world import History, run_year
 
 # Every household has one of these every year; after the base year they are counted, not listed.
@@ -72,7 +72,8 @@ def forecast(
     """Run the years after the base year, whose *history* is given."""
     assert study.life is not None
     seed, first = study.scenario.seed, study.plain.population
-    rates = within_region(move_rates(first.households, study.rates), study.life)
+    moving = study.calibration.moving(move_rates(first.households, study.rates))
+    rates = within_region(moving, study.life)
     levels = frozen_levels(rates, study.relocation.groups)
     # Levers act anew each year on what would be without them.
     moved = first.households.assign(home_zone_id=_after(study, history)["home_zone_id"])
@@ -151,19 +152,19 @@ def _year(study: Study, facts: Facts, levels: pd.Series, year: int) -> Study:
         policy=policy,
         rates=facts.rates,
         population=replace(study.population, households=households, persons=facts.persons),
-        expected=policy.expected(expected_trips(households, facts.rates), facts.rates),
         samples={"trips": nobody, "relocation": nobody},
         talks=[],
         terms=None,
         homes=homes_of(facts.region, households, scenario),
     )
-    trips = draw_trips(households, facts.rates, scenario.seed, own.travel_day)
+    calibration, seed = study.calibration, scenario.seed
+    expected, trips = day_of(households, facts.rates, calibration, seed, own.travel_day, policy)
+    moving = calibration.moving(move_rates(households, facts.rates))
     return replace(
         own,
-        trips=policy.answered(trips, own.travel_day),
-        relocation=decide_by_levels(
-            move_rates(households, facts.rates), levels, scenario.seed, own.relocation_year
-        ),
+        expected=expected,
+        trips=trips,
+        relocation=decide_by_levels(moving, levels, seed, own.relocation_year),
     )
 
 

@@ -17,10 +17,12 @@ def calibrated(
     demand: Demand,
     skims: Mapping[str, np.ndarray],
     wanted: Mapping[str, float],
+    of: str = "mean_minutes",
 ) -> DemandSettings:
     """Return the settings with the decays that give the wanted mean minutes by purpose.
 
-    Purposes without a wanted length, or without trips, keep their decay.
+    Purposes without a wanted length, or without trips, keep their decay. *of* names in errors where
+    the lengths stand.
 
     Raises
     ------
@@ -38,8 +40,17 @@ def calibrated(
         except SettingsError as fault:
             problems.append(f"{purpose}: {fault.message} ({settings.minutes[purpose]})")
     if problems:
-        raise SettingsError(listed(problems, "mean_minutes"))
+        raise SettingsError(listed(problems, of))
     return replace(settings, decay=decays)
+
+
+def modelled_minutes(
+    settings: DemandSettings, demand: Demand, skims: Mapping[str, np.ndarray], purpose: str
+) -> float:
+    """Return the mean minutes of a purpose's trips in the gravity model; NaN without trips."""
+    minutes, _ = intrazonal(skims[settings.minutes[purpose]])
+    p, a = (table[purpose].to_numpy(float) for table in (demand.productions, demand.attractions))
+    return mean_minutes(gravity(p, a, minutes, settings.decay[purpose]), minutes)
 
 
 def calibrated_decay(p: np.ndarray, a: np.ndarray, minutes: np.ndarray, wanted: float) -> float:

@@ -18,6 +18,7 @@ import yaml
 from pemand_abm import __version__
 from pemand_abm.admission import Admission
 from pemand_abm.agreements import in_words, outcome_of
+from pemand_abm.calibration import FILE as CALIBRATION
 from pemand_abm.dialogue import Model
 from pemand_abm.domains import TRIPS
 from pemand_abm.errors import BudgetExhausted
@@ -482,10 +483,15 @@ def manifest_of(
         )
         | ({"levers": given} if (given := scenario.levers.given()) else {}),
         **({"levers": list(study.policy.levers)} if study.policy.levers else {}),
+        **({"calibration": list(study.calibration.rows)} if study.calibration.rows else {}),
         "sampled": {kind: len(sample) for kind, sample in study.samples.items()},
         "negotiations": {kind: kinds.count(kind) for kind in sorted(set(kinds))},
         "outcomes": pd.Series(ends, dtype="str").value_counts().sort_index().to_dict(),
-        "notes": [*map(_sentence, admitted.reasons), *getattr(model, "notes", ())],
+        "notes": [
+            *study.calibration.note("decay" in scenario.demand.model_fields_set),
+            *map(_sentence, admitted.reasons),
+            *getattr(model, "notes", ()),
+        ],
         "talk_calls": sum(h.calls for h in history.heard) + sum(s.calls for s in history.settled),
         "inputs": {
             **{
@@ -497,6 +503,11 @@ def manifest_of(
                 f"region/{name}": digest
                 for name, digest in inputs_sha256(scenario.region, region.recipe).items()
             },
+            **(
+                {f"region/{CALIBRATION}": sha256(region.folder / CALIBRATION)}
+                if study.calibration.rows
+                else {}
+            ),
         },
         "versions": {
             "pemand-abm": __version__,

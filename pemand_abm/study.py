@@ -15,7 +15,8 @@ import pandas as pd
 
 from pemand_abm import keys
 from pemand_abm.agreements import PlanTalk
-from pemand_abm.demand import DemandSettings, attractiveness, check_demand, zone_demand
+from pemand_abm.calibration import Calibration, read_calibration
+from pemand_abm.demand import Demand, DemandSettings, attractiveness, check_demand, zone_demand
 from pemand_abm.dialogue import Model
 from pemand_abm.domains import RELOCATION, TRIPS, Domain
 from pemand_abm.errors import TableError
@@ -33,13 +34,7 @@ from pemand_abm.relocation import Relocation, calibrate, schedule
 from pemand_abm.responses import read_responses
 from pemand_abm.sample import draw_sample
 from pemand_abm.scenario import Scenario
-from pemand_abm.surrogate import (
-    Rates,
-    draw_trips,
-    expected_trips,
-    move_rates,
-    read_rates,
-)
+from pemand_abm.surrogate import Rates, move_rates, read_rates
 from pemand_abm.synthesis import Population, synthesize
 from pemand_abm.tables import writing
 from pemand_abm.talks import Talk
@@ -80,6 +75,8 @@ class Study:
     """The region and the population without levers."""
     life: LifeRates | None
     """The rates of life events; None where the scenario has one year."""
+    calibration: Calibration
+    """The region's own, the same in every year."""
     year: int = 1
     """Of the calendar, whose decisions these are; 1 is the base year."""
 
@@ -112,22 +109,16 @@ def prepare(scenario: Scenario, say: Callable[[str], None]) -> Study:
     """
     region, rates = read_region(scenario.region), read_rates(scenario.rates)
     life = read_life(scenario.rates) if scenario.years > 1 else None
+    calibration = read_calibration(region.folder)
     say(f"Synthesizing {region.recipe.title}")
-    population = synthesize(region, scenario.seed)
+    population = inhabited(region, scenario.seed)
     households = population.households
-    if households.empty:
-        raise TableError(
-            f"{region.recipe.totals[region.recipe.zone]}: no zone has a household, so nobody "
-            "travels or moves; check the control_field of the household total in "
-            f"{region.recipe.controls}"
-        )
     say(f"Drawing the travel day of {len(households):,} households")
-    expected = expected_trips(households, rates)
-    trips = draw_trips(households, rates, scenario.seed, TRAVEL_DAY)
-    demand = _demand(scenario, region, households, trips)
+    expected, trips = day_of(households, rates, calibration, scenario.seed, TRAVEL_DAY)
+    demand = demand_of(scenario, region, households, trips, calibration)
     say("Calibrating the year's moves to the census rates")
     homes = homes_of(region, households, scenario)
-    moving_rates = move_rates(households, rates)
+    moving_rates = calibration.moving(move_rates(households, rates))
     relocation = calibrate(
         within_region(moving_rates, life) if life else moving_rates,
         lambda year: run_year(
@@ -157,9 +148,9 @@ def prepare(scenario: Scenario, say: Callable[[str], None]) -> Study:
     if policy.levers:
         say(f"Letting the levers act: {len(policy.changed):,} households learn of them")
         population = replace(population, households=policy.households, persons=policy.persons)
-        expected = policy.expected(expected_trips(population.households, rates), rates)
-        trips = draw_trips(population.households, rates, scenario.seed, TRAVEL_DAY)
-        trips = policy.answered(trips, TRAVEL_DAY)
+        expected, trips = day_of(
+            policy.households, rates, calibration, scenario.seed, TRAVEL_DAY, policy
+        )
         region = replace(region, zones=policy.zones)
         # Before the skims: a road price takes no home farther away from another.
         homes = homes_of(region, population.households, scenario)
@@ -189,7 +180,39 @@ def prepare(scenario: Scenario, say: Callable[[str], None]) -> Study:
         policy=policy,
         plain=plain,
         life=life,
+        calibration=calibration,
     )
+
+
+def inhabited(region: Region, seed: int) -> Population:
+    """Return the region's population (`synthesis.synthesize`), which has somebody."""
+    population = synthesize(region, seed)
+    if population.households.empty:
+        raise TableError(
+            f"{region.recipe.totals[region.recipe.zone]}: no zone has a household, so nobody "
+            "travels or moves; check the control_field of the household total in "
+            f"{region.recipe.controls}"
+        )
+    return population
+
+
+def day_of(
+    households: pd.DataFrame,
+    rates: Rates,
+    calibration: Calibration,
+    seed: int,
+    event: str,
+    policy: Policy | None = None,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return a travel day's expected and drawn trips: the survey's, calibrated, then the policy's.
+
+    As `surrogate.expected_trips` and `surrogate.draw_trips`.
+    """
+    expected = calibration.expected(households, rates)
+    trips = calibration.drawn(households, rates, seed, event)
+    if policy is None:
+        return expected, trips
+    return policy.expected(expected, calibration.rates(rates)), policy.answered(trips, event)
 
 
 def policy_of(scenario: Scenario, plain: Plain, demand: DemandSettings, year: int = 1) -> Policy:
@@ -202,23 +225,39 @@ def policy_of(scenario: Scenario, plain: Plain, demand: DemandSettings, year: in
     return enact(active, plain.region, plain.population, demand, responses, scenario.seed)
 
 
-def _demand(
-    scenario: Scenario, region: Region, households: pd.DataFrame, trips: pd.DataFrame
+def demand_of(
+    scenario: Scenario,
+    region: Region,
+    households: pd.DataFrame,
+    trips: pd.DataFrame,
+    calibration: Calibration,
 ) -> DemandSettings:
     """Return the settings of the demand, checked, with decays for the recipe's trip lengths.
 
-    A scenario that gives its decays keeps them: so a what-if has those of its baseline.
+    The region's calibration stands before the recipe's lengths. A scenario that gives its decays
+    keeps them: so a what-if has those of its baseline.
     """
     given = scenario.demand
     settings = DemandSettings(
         given.attraction_rates, given.decay, given.minutes, region.recipe.mean_minutes
     )
     check_demand(trips, region.zones, region.skims, settings)
-    if not settings.wanted or "decay" in given.model_fields_set:
+    if "decay" in given.model_fields_set:
         return settings
+    wanted = {p: m for p, m in settings.wanted.items() if p not in calibration.decay}
+    settings = calibration.demand(settings)
+    if not wanted:
+        return settings
+    demand = zone_demand_of(trips, households, region, settings)
+    return calibrated(settings, demand, region.skims, wanted)
+
+
+def zone_demand_of(
+    trips: pd.DataFrame, households: pd.DataFrame, region: Region, settings: DemandSettings
+) -> Demand:
+    """Return the zone demand of the base year's drawn trips (`demand.zone_demand`)."""
     day = trips.rename_axis("household_id").reset_index().assign(event=TRAVEL_DAY, kind="trips")
-    demand = zone_demand(day, households, region.zones, settings.rates)
-    return calibrated(settings, demand, region.skims, settings.wanted)
+    return zone_demand(day, households, region.zones, settings.rates)
 
 
 def homes_of(region: Region, households: pd.DataFrame, scenario: Scenario) -> Homes:

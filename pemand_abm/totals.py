@@ -61,9 +61,8 @@ def with_sources(study: Study, decisions: pd.DataFrame) -> pd.DataFrame:
     trips = decisions["kind"] == "trips"
     told = trips & decisions["negotiated"].notna()
     values = decisions.loc[told].set_index("household_id")["negotiated"].astype("int64")
-    split = split_trips(
-        values, study.population.households, study.rates, study.scenario.seed, TRAVEL_DAY
-    )
+    rates = study.calibration.rates(study.rates)
+    split = split_trips(values, study.population.households, rates, study.scenario.seed, TRAVEL_DAY)
     table = decisions.copy()
     table.loc[told, ["value", *PURPOSES]] = split[["trips", *PURPOSES]].to_numpy()
     source = table["source"].where(~told, "negotiated")
@@ -80,7 +79,7 @@ def totals_of(study: Study, decisions: pd.DataFrame, admitted: bool) -> Totals:
     sampled = respondents(sample, rows["negotiated"].notna())
     kind, home = household_types(households), households["home_zone_id"]
     district = home.map(zones["district"]).astype("str")
-    shares = purpose_shares(households, study.rates)
+    shares = purpose_shares(households, study.calibration.rates(study.rates))
     predicted = shares.mul(study.expected["mean"], axis=0).assign(**{ALL: study.expected["mean"]})
     told = rows.loc[sampled.index, "negotiated"].astype(float)
     observed = shares.loc[sampled.index].mul(told, axis=0).assign(**{ALL: told})

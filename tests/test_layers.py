@@ -30,6 +30,7 @@ LAYERS = [
     {
         "demand",
         "responses",
+        "calibration",
         "levers",
         "lengths",
         "periods",
@@ -56,6 +57,7 @@ LAYERS = [
         "costs",
         "world",
         "study",
+        "calibrating",
         "records",
         "forecast",
         "evaluation",
@@ -65,6 +67,7 @@ LAYERS = [
         "init",
         "doctor",
         "cli_options",
+        "cli_calibrate",
         "cli_compare",
         "cli_estimate",
         "cli_evaluate",
