@@ -324,6 +324,7 @@ def _summary(manifest: dict, out: Path) -> str:
             ),
             f"negotiations: {heard} ({asked})",
             manifest["notes"][0],
+            *(note for note in manifest["notes"][1:] if note.startswith("levers.")),
             f"open {out / 'report.html'}; zones.gpkg, demand.csv, trips.omx and more are beside it",
         ]
     )

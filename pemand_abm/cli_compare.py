@@ -56,6 +56,10 @@ def _compare(base: Path, policies: tuple[Path, ...], out: Path | None, rates: Pa
         raise click.UsageError("two policies have folders of the same name; rename one")
     first = Path(base).resolve().name
     places = [_place(out, first, name, len(names) > 1) for name in names]
+    if runs := [str(place) for place in places if (place / "run.yaml").exists()]:
+        raise click.UsageError(
+            f"--out: {', '.join(runs)} holds a run; name another folder for the comparison"
+        )
     for place in places:
         check_writable(place)
     given = rates or (RATES if (RATES / responses.FILE).exists() else None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -58,6 +59,13 @@ def estimate(
     from pemand_abm.scenario import read_scenario
 
     limit = _limit(budget)
+    _check_rates(
+        calls_per_minute, usd_per_million_tokens_in, usd_per_million_tokens_out, tokens_out_per_call
+    )
+    if (usd_per_million_tokens_in is None) != (usd_per_million_tokens_out is None):
+        raise click.UsageError(
+            "--usd-per-million-tokens-in and --usd-per-million-tokens-out go together: give both"
+        )
     settings = read_scenario(scenario)
     earlier = earlier or _own_run(scenario)
     rates = costs.rates_of(earlier) if earlier else costs.Rates()
@@ -74,6 +82,11 @@ def estimate(
     click.echo(_cost(expected, rates, earlier))
     if limit:
         click.echo(_converted(expected, *limit))
+
+
+def _check_rates(*rates: float | None) -> None:
+    if not all(rate is None or math.isfinite(rate) for rate in rates):
+        raise click.UsageError("rates and prices must be finite numbers")
 
 
 def _own_run(scenario: Path) -> Path | None:
@@ -137,6 +150,10 @@ def _duration(minutes: float) -> str:
 def _converted(expected: Expected, amount: float, unit: str) -> str:
     spent = expected.usd if unit == "USD" else expected.minutes and expected.minutes / 60
     n = expected.within(amount, spent)
+    if not expected.households:
+        return f"{amount:g} {unit}: nobody negotiates in this scenario; set `negotiate`"
+    if spent == 0:
+        return f"{amount:g} {unit} pay for all: these negotiations cost nothing at the rates above"
     if n is None:
         return f"{amount:g} {unit}: cannot be told in households without the rates above"
     return (

@@ -148,6 +148,10 @@ def check_comparable(base: Run, policy: Run) -> None:
         if a != b:
             problems.append(f"{key}: {a} and {b}; {mend}")
     ids = [("zones", base.zones.index, policy.zones.index)]
+    for key in ("days", "years"):
+        a, b = ((run.manifest.get("settings") or {}).get(key) for run in (base, policy))
+        if a != b:
+            problems.append(f"{key}: {a} and {b}; compare runs of the same length")
     # Over years households form and dissolve, and not the same ones under every policy.
     if not any(_years(run) > 1 for run in (base, policy)):
         ids.append(("households", base.households.index, policy.households.index))

@@ -119,9 +119,9 @@ def households_of(
     people = persons[persons["household_id"].isin(wanted)].sort_values(
         ["household_id", "PNUM"], kind="stable"
     )
-    members = {
-        key: group.reset_index().to_dict("records") for key, group in people.groupby("household_id")
-    }
+    members: dict[int | str, list[dict]] = {}
+    for person in people.reset_index().to_dict("records"):
+        members.setdefault(person["household_id"], []).append(person)
     return [
         _household(key, row, members[key], speaking_age, rules)
         for key, row in zip(wanted, rows.to_dict("records"), strict=True)

@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 import pandas as pd
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
 
 from pemand_abm import keys
 from pemand_abm.demand import DemandSettings, attractiveness, intrazonal
@@ -72,11 +72,22 @@ def _as_text(value: Any) -> Any:
 
 def _listed(value: Any) -> Any:
     """Let one entry stand without the dash of a list."""
+    if isinstance(value, bool):
+        raise ValueError("must be a name or a number, or a list of them")
     return [value] if isinstance(value, (dict, int, str)) else value
 
 
 Start = Annotated[str | None, BeforeValidator(_as_text), AfterValidator(_whole_day)]
-Area = Annotated[tuple[int | str, ...], BeforeValidator(_listed)]
+
+
+def _some(area: tuple[int | str, ...]) -> tuple[int | str, ...]:
+    """Refuse a list that a script left empty; no `area` at all is everywhere."""
+    if not area:
+        raise ValueError("names nothing; leave `area` out for everywhere")
+    return area
+
+
+Area = Annotated[tuple[int | str, ...], BeforeValidator(_listed), AfterValidator(_some)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]
 Number = Annotated[float, Field(strict=True)]
 Whole = Annotated[int, Field(strict=True)]
@@ -199,7 +210,9 @@ class _Place(Lever):
 class Announcement(Lever):
     """A sentence that households are told, of no consequence for costs or times."""
 
-    text: Annotated[str, Field(min_length=3, max_length=200)]
+    text: Annotated[
+        str, Field(min_length=3, max_length=200), StringConstraints(strip_whitespace=True)
+    ]
     name: ClassVar[str] = "announcement"
     adds: ClassVar[bool] = True
 

@@ -35,6 +35,14 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+def _as_written(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> str:
+    return str(node.value)
+
+
+# A day that the calendar does not have would be a traceback; what takes a day checks it.
+_Loader.add_constructor("tag:yaml.org,2002:timestamp", _as_written)
+
+
 def read_settings(path: Path, model: type[Settings]) -> Settings:
     """Read a YAML file into a pydantic model.
 

@@ -197,6 +197,24 @@ def test_runs_of_other_seeds_zones_and_households_are_one_clear_error(runs, tmp_
         compare(runs / "base", tmp_path / "out")
 
 
+def test_runs_of_different_length_are_refused(runs, tmp_path):
+    shutil.copytree(runs / "policy", tmp_path / "short")
+    path = tmp_path / "short" / "run.yaml"
+    manifest = yaml.safe_load(path.read_text())
+    manifest["settings"]["days"] = 30
+    path.write_text(yaml.safe_dump(manifest))
+    with pytest.raises(PemandError, match="days: 365 and 30"):
+        compare(runs / "base", tmp_path / "short")
+
+
+def test_a_comparison_is_not_written_into_a_run(runs):
+    before = sorted(p.name for p in (runs / "policy").iterdir())
+    one = pemand("compare", runs / "base", runs / "policy", "--out", runs / "policy", code=2)
+    assert "holds a run" in one
+    pemand("compare", runs / "base", runs / "policy", runs / "null", "--out", runs, code=2)
+    assert sorted(p.name for p in (runs / "policy").iterdir()) == before
+
+
 def test_a_folder_that_is_no_run_is_told(runs, tmp_path):
     said = pemand("compare", runs / "base", tmp_path, "--out", tmp_path / "out", code=1)
     assert "not a whole run" in said and not (tmp_path / "out").exists()

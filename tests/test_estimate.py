@@ -53,7 +53,9 @@ def test_pace_and_tokens_come_from_an_earlier_run(tmp_path):
 def test_all_and_none_are_counts_and_unknown_budgets_are_refused(tmp_path):
     scenario = write_study(tmp_path, negotiate={"trips": "none", "relocation": "none"})
     told = pemand("estimate", scenario, "--budget", "1 hour")
-    assert "None of 100 households" in told and "cannot be told" in told
+    assert "None of 100 households" in told and "nobody negotiates" in told
+    assert "finite" in pemand("estimate", scenario, "--calls-per-minute", "nan", code=2)
+    assert "give both" in pemand("estimate", scenario, "--usd-per-million-tokens-in", 1, code=2)
     assert "write a number" in pemand("estimate", scenario, "--budget", "2 weeks", code=2)
     everybody = write_study(tmp_path, negotiate={"trips": "all", "relocation": 0})
     assert "100 of 100 households negotiate" in pemand("estimate", everybody)

@@ -458,6 +458,7 @@ def test_a_lever_that_starts_after_the_run_is_named_and_changes_nothing(tmp_path
     assert any("levers.fuel_price: starts 2030" in note for note in manifest["notes"])
     assert manifest["settings"]["levers"] == {"fuel_price": [{"percent": 50.0, "start": "2030"}]}
     assert "levers" not in manifest
+    assert "levers.fuel_price: starts 2030" in run(late, tmp_path / "c")
 
 
 def write_late(folder, base):
@@ -515,7 +516,10 @@ FAULTS = {
         "levers.new_housing.0.kind",
     ),
     "homes nowhere": ({"new_housing": {"dwellings": 5}}, "levers.new_housing.0.area' is lacking"),
-    "a charge nowhere": ({"road_pricing": {"dollars": 5, "area": []}}, "name the zones or districts"),
+    "a charge nowhere": ({"road_pricing": {"dollars": 5, "area": []}}, "names nothing"),
+    "an area that a script left empty": ({"fuel_price": {"percent": 5, "area": []}}, "names nothing"),
+    "yes for a zone": ({"fuel_price": {"percent": 5, "area": True}}, "must be a name or a number"),
+    "nothing to announce": ({"announcement": {"text": "    "}}, "levers.announcement.0.text"),
     "half of a choice": ({"telework": {"percent": 5, "column": "sex"}}, "give both"),
     "no day": ({"fuel_price": {"percent": 5, "start": "2001-02-30"}}, "no day of the calendar"),
     "no year": ({"fuel_price": {"percent": 5, "start": "soon"}}, "must be a year"),
@@ -528,6 +532,13 @@ def test_impossible_levers_are_refused_with_their_key(tmp_path, levers, said):
     with pytest.raises(SettingsError, match=r"small\.yaml") as refused:
         read_scenario(scenario)
     assert said in refused.value.message
+
+
+def test_a_day_without_quotes_that_the_calendar_lacks_is_told_like_others(tmp_path):
+    scenario = write_study(tmp_path, levers={"fuel_price": {"percent": 5, "start": "DAY"}})
+    scenario.write_text(scenario.read_text().replace("DAY", "2001-02-30"))
+    with pytest.raises(SettingsError, match="no day of the calendar"):
+        read_scenario(scenario)
 
 
 FAULTS_OF_THE_REGION = {

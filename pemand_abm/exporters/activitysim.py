@@ -41,7 +41,7 @@ PERIODS = ["EA", "EA", "AM", "MD", "PM", "EV"]
 def write(source: Source, out: Path) -> list[str]:
     """Write `data/` (households, persons, land use, skims) and `configs/` (two settings files)."""
     numbers = zone_numbers(source.region.zones.index)
-    notes: list[str] = []
+    notes = _unlevered(source)
     households, persons = _people(source, numbers, notes)
     land_use = _land_use(source, households, numbers, notes)
     data, configs = out / "data", out / "configs"
@@ -84,6 +84,22 @@ def _people(
     if problems:
         raise TableError(listed(problems, str(source.folder)))
     return households, persons[[*PERSONS, *(c for c in persons if c not in PERSONS)]]
+
+
+def _unlevered(source: Source) -> list[str]:
+    """Say which levers of the run changed the region, whose files are exported as they are."""
+    changed = [
+        str(lever.get("lever"))
+        for lever in source.manifest.get("levers") or []
+        if any(str(f).startswith(("zones.", "skims.")) for f in lever.get("facts") or [])
+    ]
+    if not changed:
+        return []
+    return [
+        "land_use.csv and skims.omx are the region's, WITHOUT what this run's levers changed in "
+        f"them ({', '.join(dict.fromkeys(changed))}): change them by hand before ActivitySim reads "
+        "them. Households and persons are those of the run."
+    ]
 
 
 def _at_most(column: pd.Series, most: int, name: str, notes: list[str]) -> pd.Series:
