@@ -129,10 +129,7 @@ def read_run(folder: Path) -> Run:
         events=events[events["minute"] > (last - 1) * YEAR] if last > 1 else events,
         calendar=events,
         households=_whole(folder / "households.parquet", pd.read_parquet),
-        demand=_whole(
-            folder / "demand.csv",
-            lambda path: pd.read_csv(path, dtype={"zone_id": str}).set_index("zone_id"),
-        ),
+        demand=_whole(folder / "demand.csv", lambda path: _read_demand(path, zones)),
         zones=zones,
         balance=optional("demand_balance.csv"),
         calibration=optional("moves_calibration.csv"),
@@ -144,6 +141,15 @@ def read_run(folder: Path) -> Run:
         transcripts=transcript.read_transcripts(folder),
         years=optional("years.csv"),
     )
+
+
+def _read_demand(path: Path, zones: GeoDataFrame) -> pd.DataFrame:
+    """Read `demand.csv`; a ValueError where it has not every zone of the map, or gaps."""
+    table = pd.read_csv(path, dtype={"zone_id": str}).set_index("zone_id")
+    gaps = table.select_dtypes("number").isna().any(axis=None)
+    if table.index.tolist() != zones.index.astype(str).tolist() or gaps:
+        raise ValueError("its rows are not the zones of zones.gpkg, or have gaps")
+    return table
 
 
 def largest_flows(run: Run) -> pd.DataFrame:

@@ -10,7 +10,7 @@ from test_export import SURVEY, region_of, run_of
 
 from pemand_abm.errors import PemandError, TableError
 from pemand_abm.export import write_demand
-from pemand_abm.report import write_report
+from pemand_abm.report import read_run, write_report
 from pemand_abm.tables import write_parquet
 from pemand_abm.transcript import print_transcript, read_transcripts
 
@@ -211,6 +211,15 @@ def test_broken_lines_are_one_error_with_their_numbers(run):
     (run / "transcripts.jsonl").write_text('{"household_id": 1}\n{"a\n[]\n', encoding="utf-8")
     with pytest.raises(TableError, match=r"(?s)line 2.*line 3"):
         read_transcripts(run)
+
+
+def test_a_table_of_demand_that_was_cut_off_is_named(run):
+    path = run / "demand.csv"
+    whole = path.read_text()
+    for cut in (whole[: len(whole) // 2], "\n".join(whole.split("\n")[:-2]) + "\n"):
+        path.write_text(cut)
+        with pytest.raises(PemandError, match=r"demand.csv: is damaged"):
+            read_run(run)
 
 
 @pytest.mark.parametrize(
