@@ -15,7 +15,7 @@ import yaml
 
 from pemand_abm.errors import SettingsError, listed
 from pemand_abm.prompting import prompts_sha256
-from pemand_abm.protocols.pemand import CRITERIA
+from pemand_abm.protocols.pemand import marks_in_order
 from pemand_abm.scenario import Scenario, Talks
 from pemand_abm.tables import sha256
 
@@ -87,7 +87,7 @@ def _ours(talks: Talks, identity: Mapping[str, Any]) -> dict[str, Any]:
         "moderator": talks.moderator,
         "talks": {
             "max_rounds": talks.max_rounds,
-            "pass_marks": [talks.pass_marks.get(c, 3) for c in CRITERIA],  # type: ignore[call-overload]
+            "pass_marks": list(marks_in_order(talks.pass_marks)),
             "adaptive": talks.adaptive,
             "personas": talks.personas,
             "anchors": talks.anchors,

@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 
 from pemand_abm.errors import TableError, listed
+from pemand_abm.tables import read_columns
 
 AGE_EDGES = np.array([15, 25, 35, 45, 55, 65, 75])
 AGE_BANDS = ("15-24", "25-34", "35-44", "45-54", "55-64", "65-74", "75+")
@@ -128,16 +129,8 @@ def read_anchors(
     """
     path = Path(path)
     texts = dict.fromkeys(["domain", "level", "age_band", "tenure", "label", "survey"], "str")
-    try:
-        table = pd.read_csv(path, dtype=texts)
-    except FileNotFoundError as fault:
-        raise TableError(f"{path}: no such file; {MEND}") from fault
-    except (OSError, ValueError) as fault:
-        raise TableError(f"{path}: cannot be read as CSV ({fault}); {MEND}") from fault
     needed = [*BY, "value", "n", "se", "label", "survey", "year"]
-    missing = [c for c in needed if c not in table.columns]
-    if missing:
-        raise TableError(f"{path}: column {', '.join(missing)} is missing; {MEND}")
+    table = read_columns(path, needed, MEND, MEND, dtype=texts)
     problems = _faults(table, model_year)
     homes, members, movers = _cells(table)
     problems += _gaps(homes, members, movers, domains)

@@ -14,6 +14,7 @@ import pandas as pd
 
 from pemand_abm.anchors import AGE_BANDS, AGE_EDGES, TENURES
 from pemand_abm.errors import TableError, listed
+from pemand_abm.tables import read_columns
 
 OLDEST = 119  # The last age of the tables; who is older has its rate.
 SEXES = ("1", "2")  # ActivitySim's codes: man, woman
@@ -89,17 +90,8 @@ def read_life(folder: Path) -> LifeRates:
 
 def _read(path: Path, texts: tuple[str, ...], numbers: dict[str, float]) -> pd.DataFrame:
     """Return a table whose *numbers* lie between 0 and the limit given for each."""
-    try:
-        table = pd.read_csv(path, dtype=dict.fromkeys(texts, "str"))
-    except FileNotFoundError as fault:
-        raise TableError(
-            f"{path}: no such file; a scenario of more than one year needs it; {MEND}"
-        ) from fault
-    except (OSError, ValueError) as fault:
-        raise TableError(f"{path}: cannot be read as CSV ({fault}); {MEND}") from fault
-    missing = [c for c in (*texts, *numbers) if c not in table.columns]
-    if missing:
-        raise TableError(f"{path}: column {', '.join(missing)} is missing; {MEND}")
+    absent = f"a scenario of more than one year needs it; {MEND}"
+    table = read_columns(path, (*texts, *numbers), absent, MEND, dtype=dict.fromkeys(texts, "str"))
     problems = []
     for column, most in numbers.items():
         values = pd.to_numeric(table[column], errors="coerce")

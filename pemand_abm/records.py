@@ -280,7 +280,7 @@ def write_run(
         population.households,
         days,
         year,
-        study.rates,
+        last.rates,
         quarters,
         study.demand,
         totals.at_home,
@@ -297,7 +297,7 @@ def write_run(
     groups = _completed(study, history)
     write_csv(_calibration(groups), out / "moves_calibration.csv")
     write_csv(fit_summary(population.fit), out / "fit_summary.csv")
-    write_csv(trip_rates(days, population.households, study.rates), out / "trip_rates.csv")
+    write_csv(trip_rates(days, population.households, last.rates), out / "trip_rates.csv")
     if any(s.agreement for s in history.settled):
         write_parquet(plans_table(history, events), out / "plans.parquet")
     if len(last.policy.changes):

@@ -19,6 +19,7 @@ from pemand_abm.errors import TableError, listed
 from pemand_abm.sample import household_types
 from pemand_abm.settings import suggestion
 from pemand_abm.surrogate import PURPOSES
+from pemand_abm.tables import read_columns
 
 FILE = "responses.csv"
 COLUMNS = ("lever", "purpose", "household_type", "form", "elasticity", "low", "high", "source")
@@ -59,18 +60,14 @@ def read_responses(folder: Path) -> pd.DataFrame:
     lever may answer twice for one purpose and household.
     """
     path = Path(folder) / FILE
-    try:
-        table = pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
-    except FileNotFoundError as fault:
-        raise TableError(
-            f"{path}: no such file; levers need it: copy it from synthpop/rates of a new study "
-            "(`pemand init`)"
-        ) from fault
-    except (OSError, ValueError) as fault:
-        raise TableError(f"{path}: cannot be read as CSV ({fault})") from fault
-    missing = [c for c in COLUMNS if c not in table]
-    if missing:
-        raise TableError(f"{path}: column {', '.join(missing)} is missing")
+    table = read_columns(
+        path,
+        COLUMNS,
+        "levers need it: copy it from synthpop/rates of a new study (`pemand init`)",
+        dtype=str,
+        keep_default_na=False,
+        encoding="utf-8-sig",
+    )
     known = {
         "lever": LEVERS,
         "purpose": (*SINGLE, *GROUPS),

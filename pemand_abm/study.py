@@ -28,7 +28,7 @@ from pemand_abm.liferates import LifeRates, read_life, within_region
 from pemand_abm.persona import PersonaSettings
 from pemand_abm.plans import Plan, Stake, read_plan
 from pemand_abm.protocols.mind import MindSettings
-from pemand_abm.protocols.pemand import CRITERIA, PemandSettings
+from pemand_abm.protocols.pemand import PemandSettings, marks_in_order
 from pemand_abm.region import Region, read_region
 from pemand_abm.relocation import Relocation, calibrate, schedule
 from pemand_abm.responses import read_responses
@@ -301,7 +301,7 @@ def _talks(
         given.moderator,
         given.history,
         adaptive=given.adaptive,
-        pass_marks=tuple(given.pass_marks.get(c, 3) for c in CRITERIA),  # type: ignore[call-overload]
+        pass_marks=marks_in_order(given.pass_marks),
     )
     persona = PersonaSettings(
         given.narrative_tries,

@@ -17,6 +17,7 @@ import pandas as pd
 from pemand_abm import keys
 from pemand_abm.anchors import AGE_BANDS, AGE_EDGES, TENURES, AnchorTable, read_anchors
 from pemand_abm.errors import TableError, listed
+from pemand_abm.tables import read_columns
 
 PURPOSES = ("hbw", "hbsch", "hbshop", "hbsocrec", "hbo", "nhb")
 # MTC's and ActivitySim's periods of a weekday: 3 to 6, 6 to 10, 10 to 15, 15 to 19, 19 to 3.
@@ -84,15 +85,7 @@ def _read(
 ) -> pd.DataFrame:
     """Return one table whose columns are there and hold numbers of 0 or more, each key once."""
     path = folder / name
-    try:
-        table = pd.read_csv(path, dtype=texts)
-    except FileNotFoundError as fault:
-        raise TableError(f"{path}: no such file; {MEND}") from fault
-    except (OSError, ValueError) as fault:
-        raise TableError(f"{path}: cannot be read as CSV ({fault}); {MEND}") from fault
-    missing = [c for c in (*by, *numbers) if c not in table.columns]
-    if missing:
-        raise TableError(f"{path}: column {', '.join(missing)} is missing; {MEND}")
+    table = read_columns(path, (*by, *numbers), MEND, MEND, dtype=texts)
     problems = []
     for column in numbers:
         values = pd.to_numeric(table[column], errors="coerce")

@@ -13,10 +13,31 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
-from pemand_abm.errors import PemandError
+from pemand_abm.errors import PemandError, TableError
+
+
+def read_columns(
+    path: Path, columns: Iterable[str], absent: str, mend: str = "", **options: Any
+) -> pd.DataFrame:
+    """Return a CSV that has all *columns*; *options* are those of `pandas.read_csv`.
+
+    A TableError ends with *absent* where there is no such file, else with *mend*.
+    """
+    ending = f"; {mend}" if mend else ""
+    try:
+        table = pd.read_csv(path, **options)
+    except FileNotFoundError as fault:
+        raise TableError(f"{path}: no such file; {absent}") from fault
+    except (OSError, ValueError) as fault:
+        raise TableError(f"{path}: cannot be read as CSV ({fault}){ending}") from fault
+    missing = [c for c in columns if c not in table.columns]
+    if missing:
+        raise TableError(f"{path}: column {', '.join(missing)} is missing{ending}")
+    return table
 
 
 @contextmanager

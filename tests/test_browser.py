@@ -60,6 +60,11 @@ def opened(page: Path, profile: Path, script: str = "", width: int = 1200):
     return done.stdout, said
 
 
+def noted(text, name):
+    """Return what a script has left in the body's attribute `data-NAME`."""
+    return text.partition(f'data-{name}="')[2].partition('"')[0]
+
+
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pages")
@@ -112,7 +117,7 @@ def test_a_narrow_window_scrolls_tables_and_not_the_page(pages, tmp_path, name):
         f'<iframe src="{driven.as_uri()}" width="390" height="2000"></iframe></body>'
     )
     text, _ = opened(frame, tmp_path)
-    wide = text.partition('data-wide="')[2].partition('"')[0]
+    wide = noted(text, "wide")
     content, window = (int(n) for n in wide.split(","))
     assert 300 < window <= 390 and content == window
 
@@ -124,7 +129,7 @@ def test_the_list_of_zones_tells_all_numbers_of_the_zone_that_is_chosen(pages, t
         "document.body.dataset.told = box.querySelector('.told').innerText;"
     )
     text, said = opened(pages["report.html"], tmp_path, script)
-    told = text.partition('data-told="')[2].partition('"')[0]
+    told = noted(text, "told")
     assert said == []
     assert told.startswith("Zone 20, ") and "Households (on the travel day)\n40" in told
 
@@ -148,7 +153,7 @@ def test_another_measure_changes_the_map_and_its_legend(pages, tmp_path):
         "map.data.at(-1).marker.colorbar.title.text]);"
     )
     text, said = opened(pages["report.html"], tmp_path, script)
-    shown = json.loads(text.partition('data-shown="')[2].partition('"')[0].replace("&quot;", '"').replace("&lt;", "<").replace("&gt;", ">"))  # fmt: skip
+    shown = json.loads(noted(text, "shown").replace("&quot;", '"').replace("&lt;", "<").replace("&gt;", ">"))  # fmt: skip
     assert said == []
     assert "Productions: " in shown[0] and shown[1].startswith("Productions")
 
@@ -160,7 +165,7 @@ def test_what_a_reader_needs_is_reached_by_the_keyboard(pages, tmp_path):
         "document.body.dataset.first = reached[0].className;"
     )
     text, _ = opened(pages["report.html"], tmp_path, script)
-    reached = text.partition('data-reached="')[2].partition('"')[0].split()
+    reached = noted(text, "reached").split()
     assert reached.count("SELECT") == 2 and "SUMMARY" in reached and reached.count("DIV") > 5
     assert 'data-first="skip"' in text
 
@@ -184,6 +189,6 @@ def test_paper_shows_what_is_folded_away(pages, tmp_path):
         "document.body.dataset.after = all.filter(d => !d.open).length === shut;"
     )
     text, said = opened(pages["report.html"], tmp_path, script)
-    shut, left = text.partition('data-printed="')[2].partition('"')[0].split()
+    shut, left = noted(text, "printed").split()
     assert int(shut) > 0 and int(left) == 0 and 'data-after="true"' in text
     assert said == []

@@ -76,23 +76,17 @@ def _demand(source: Source) -> dict[str, Any]:
                 _map(source, "Trips attracted", "TRIPS_A", "by zone, all purposes"),
             ],
             "bars": [
-                {
-                    "type": "bar",
-                    "title": "Trips by purpose",
-                    "description": "person trips of an average weekday",
-                    "dataset": "purposes.csv",
-                    "x": "purpose",
-                    "columns": ["trips"],
-                },
-                {
-                    "type": "bar",
-                    "title": "Trips by district",
-                    "description": "productions and attractions",
-                    "dataset": "districts.csv",
-                    "x": "district",
-                    "columns": ["TRIPS_P", "TRIPS_A"],
-                    "legendName": ["produced", "attracted"],
-                },
+                _bar(
+                    "Trips by purpose",
+                    "person trips of an average weekday",
+                    ("purposes.csv", "purpose", ["trips"]),
+                ),
+                _bar(
+                    "Trips by district",
+                    "productions and attractions",
+                    ("districts.csv", "district", ["TRIPS_P", "TRIPS_A"]),
+                )
+                | {"legendName": ["produced", "attracted"]},
             ],
         },
     }
@@ -107,14 +101,11 @@ def _moves(source: Source) -> dict[str, Any]:
                 _map(source, "Moves out of the zone", "moves_out", "moves of the run"),
             ],
             "bars": [
-                {
-                    "type": "bar",
-                    "title": "Moves by tenure and age of the head",
-                    "description": "what the census rates ask for, and what was completed",
-                    "dataset": "moves.csv",
-                    "x": "group",
-                    "columns": ["wanted", "completed"],
-                }
+                _bar(
+                    "Moves by tenure and age of the head",
+                    "what the census rates ask for, and what was completed",
+                    ("moves.csv", "group", ["wanted", "completed"]),
+                )
             ],
         },
     }
@@ -146,6 +137,19 @@ def _map(source: Source, title: str, column: str, told: str) -> dict[str, Any]:
                 "colorRamp": {"ramp": "Viridis", "steps": 7},
             }
         },
+    }
+
+
+def _bar(title: str, told: str, data: tuple[str, str, list[str]]) -> dict[str, Any]:
+    """Return a bar chart of *data*: a file, its column of labels, and those of the bars."""
+    file, labels, columns = data
+    return {
+        "type": "bar",
+        "title": title,
+        "description": told,
+        "dataset": file,
+        "x": labels,
+        "columns": columns,
     }
 
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pemand_abm.answers import Answer, labelled, percent
 from pemand_abm.dialogue import Dialogue, Reply, Request, seed_of
@@ -30,10 +31,21 @@ from pemand_abm.people import (
 from pemand_abm.prompting import grammar, phrase, render
 
 CRITERIA = ("persona", "constraints", "interaction", "quality")
+PASS = 3
+"""The mark that passes where nothing else is said (PEMAND 8)."""
 # An unreadable judge is asked once more where its word binds.
 JUDGE_TRIES = {"judge": 2, "advise": 1}
 MOST_JUDGED = 12
 """How many statements one call of an advising judge scores: more would not fit a small context."""
+
+
+def marks_in_order(given: Mapping[Any, int]) -> tuple[int, ...]:
+    """Return the marks that pass in the order of `CRITERIA`, those that are not given too.
+
+    >>> marks_in_order({"quality": 2})
+    (3, 3, 3, 2)
+    """
+    return tuple(given.get(c, PASS) for c in CRITERIA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +69,7 @@ class PemandSettings:
     history: int = 12
     temperature: float = 0.7
     adaptive: bool = True
-    pass_marks: tuple[int, ...] = (3, 3, 3, 3)
+    pass_marks: tuple[int, ...] = (PASS,) * len(CRITERIA)
 
     def most_calls(self, speakers: int) -> int:
         """Return the most calls that a talk of this many speakers can take, personas apart."""

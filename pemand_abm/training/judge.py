@@ -20,7 +20,7 @@ from jinja2 import Environment, PackageLoader
 from pemand_abm import keys
 from pemand_abm.errors import TableError, listed
 from pemand_abm.evaluation.agreement import quadratic_kappa
-from pemand_abm.protocols.pemand import CRITERIA
+from pemand_abm.protocols.pemand import CRITERIA, marks_in_order
 from pemand_abm.tables import write_csv, write_text
 
 GUIDELINE = {
@@ -362,4 +362,4 @@ def read_calibration(path: Path) -> tuple[int, ...]:
         isinstance(m, int) and m in MARKS for m in marks.values()
     ):
         raise TableError(f"{path}: pass_marks needs a mark from 1 to 3 for {', '.join(CRITERIA)}")
-    return tuple(marks[c] for c in CRITERIA)
+    return marks_in_order(marks)

@@ -34,18 +34,10 @@ class Lesson:
     own: Mapping[str, int]
 
 
-class Teacher:
-    """Answer the requests of PEMAND about trips, by rule (see the module).
-
-    With *spoil* a share of what its members say is faulty (`spoilt`): talks from which only the
-    moderator's marks are to be learnt.
-    """
+class _Rules:
+    """A model that answers by rule; of a narrative, whatever the decision is about."""
 
     identity: dict[str, str | int | float | bool] = {"model": "teacher", "version": 1}  # noqa: RUF012
-
-    def __init__(self, lessons: Sequence[Lesson], spoil: bool = False) -> None:
-        self._lessons = {f"household {one.household.id}": one for one in lessons}
-        self._spoil = spoil
 
     def complete(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         for i, request in enumerate(requests):
@@ -53,9 +45,26 @@ class Teacher:
 
     def reply(self, request: Request) -> str:
         """Return what the teacher says to one prompt."""
-        phase = request.label[-1]
-        if phase == "narrative":
+        if request.label[-1] == "narrative":
             return narrative(re.findall(r"^- (.*)$", request.user, flags=re.M))
+        return self._say(request)
+
+    def _say(self, request: Request) -> str:
+        raise NotImplementedError
+
+
+class Teacher(_Rules):
+    """Answer the requests of PEMAND about trips, by rule (see the module).
+
+    With *spoil* a share of what its members say is faulty (`spoilt`): talks from which only the
+    moderator's marks are to be learnt.
+    """
+
+    def __init__(self, lessons: Sequence[Lesson], spoil: bool = False) -> None:
+        self._lessons = {f"household {one.household.id}": one for one in lessons}
+        self._spoil = spoil
+
+    def _say(self, request: Request) -> str:
         home, name, phase = request.label
         lesson = self._lessons[home]
         if name == "moderator":
@@ -81,27 +90,18 @@ class Teacher:
         return _round(total, total + 2 + request.seed % 5 if other else total)
 
 
-class MovesTeacher:
+class MovesTeacher(_Rules):
     """Answer the requests of PEMAND about relocation, by rule.
 
     *expected* is each household's annual probability of a move; it is what its members say of how
     likely a move is, and they would move where it is a half or more.
     """
 
-    identity: dict[str, str | int | float | bool] = {"model": "teacher", "version": 1}  # noqa: RUF012
-
     def __init__(self, homes: Mapping[str, Household], expected: Mapping[int | str, float]) -> None:
         self._homes, self._expected = homes, expected
 
-    def complete(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
-        for i, request in enumerate(requests):
-            yield i, Reply(self.reply(request))
-
-    def reply(self, request: Request) -> str:
-        """Return what the teacher says to one prompt."""
+    def _say(self, request: Request) -> str:
         phase = request.label[-1]
-        if phase == "narrative":
-            return narrative(re.findall(r"^- (.*)$", request.user, flags=re.M))
         home = self._homes[request.label[0]]
         chance = float(self._expected[home.id])
         choice = "move" if chance >= 0.5 else "stay"
