@@ -14,8 +14,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig
 
 from pemand_abm.dialogue import Request, answer
 from pemand_abm.errors import SettingsError
-from pemand_abm.models.adapter import write_gguf
-from pemand_abm.models.weights import weights_path
+from pemand_abm.models.adapter import merged
+from pemand_abm.models.weights import fetch_weights, weights_path
 from pemand_abm.training import lora
 from pemand_abm.training.recipe import Recipe
 from pemand_abm.training.sft import base_folder
@@ -153,4 +153,4 @@ def test_an_adapter_of_another_model_is_refused_by_name(tmp_path):
         tmp_path / "adapter_model.safetensors",
     )
     with pytest.raises(ModelError, match=r"self_attn\.qkv.*has no place"):
-        write_gguf(tmp_path, tmp_path / "a.gguf")
+        merged(fetch_weights(), tmp_path)

@@ -23,7 +23,7 @@ from typing import Any
 from pemand_abm.dialogue import Reply, Request
 from pemand_abm.errors import ModelError
 from pemand_abm.models import spread
-from pemand_abm.models.adapter import gguf_of
+from pemand_abm.models.adapter import KEPT, merged
 from pemand_abm.models.checkpoint import adapter_identity
 from pemand_abm.models.weights import checksum
 
@@ -44,7 +44,7 @@ class LlamaCpp:
     exact : bool
         One slot and no prompt cache, see the module.
     adapter : Path, optional
-        A LoRA adapter of the weights, in peft's form (`models.adapter`).
+        A LoRA adapter of the embedded model in peft's form, merged into the weights.
     context : int
         Tokens of prompt and reply together. A request that asks more is a ModelError, never cut.
     """
@@ -74,9 +74,9 @@ class LlamaCpp:
             "context": context,
             "xllamacpp": self.require(),
         }
-        self._adapter = gguf_of(adapter) if adapter is not None else None
         if adapter is not None:
-            self.identity |= adapter_identity(adapter)
+            self.identity |= {**adapter_identity(adapter), "merged": KEPT}
+            self._path = merged(path, adapter)
 
     @staticmethod
     def require() -> str:
@@ -116,10 +116,6 @@ class LlamaCpp:
 
         settings = xllamacpp.CommonParams()
         settings.model.path = str(self._path)
-        if self._adapter is not None:
-            lora = xllamacpp.CommonAdapterLoraInfo()
-            lora.path, lora.scale = str(self._adapter), 1.0
-            settings.lora_adapters = [lora]
         settings.n_parallel = self._slots
         settings.n_ctx = self._context * self._slots
         settings.n_gpu_layers = 0
