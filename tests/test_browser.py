@@ -16,9 +16,20 @@ pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not on the PATH"),
 ]
-REPORT = ("map", "demand", "trips", "equity", "moves", "population", "flags", "talks", "card")
+REPORT = (
+    "map",
+    "demand",
+    "modes",
+    "trips",
+    "equity",
+    "moves",
+    "population",
+    "flags",
+    "talks",
+    "card",
+)
 COMPARISON = ("made", "map", "region", "groups", "who", "elasticities", "talks", "method")
-FIGURES = {"report.html": 5, "compare.html": 2}
+FIGURES = {"report.html": 5, "policy.html": 5, "compare.html": 2}
 
 
 class Dom(HTMLParser):
@@ -80,6 +91,7 @@ def pages(tmp_path_factory):
     )  # fmt: skip
     return {
         "report.html": folder / "base" / "report.html",
+        "policy.html": folder / "policy" / "report.html",
         "compare.html": folder / "compare" / "compare.html",
     }
 
@@ -90,7 +102,7 @@ def test_a_page_with_a_fault_is_found_out(tmp_path):
     assert any("undefined_name" in line for line in said)
 
 
-@pytest.mark.parametrize(("name", "sections"), [("report.html", REPORT), ("compare.html", COMPARISON)])  # fmt: skip
+@pytest.mark.parametrize(("name", "sections"), [("report.html", REPORT), ("policy.html", (*REPORT, "levers")), ("compare.html", COMPARISON)])  # fmt: skip
 def test_every_section_is_there_every_figure_is_drawn_and_the_console_is_silent(pages, tmp_path, name, sections):  # fmt: skip
     text, said = opened(pages[name], tmp_path)
     assert said == []
@@ -101,7 +113,7 @@ def test_every_section_is_there_every_figure_is_drawn_and_the_console_is_silent(
     assert dom.drawn >= FIGURES[name]
 
 
-@pytest.mark.parametrize("name", ["report.html", "compare.html"])
+@pytest.mark.parametrize("name", ["report.html", "policy.html", "compare.html"])
 def test_a_narrow_window_scrolls_tables_and_not_the_page(pages, tmp_path, name):
     frame = tmp_path / "frame.html"
     # Chromium has no narrower window than 500, so a frame of 390 stands for a telephone.

@@ -44,6 +44,7 @@ LAYERS = [
         "pages",
         "validation",
         "report",
+        "report_tables",
         "comparison",
         "comparison_page",
         "spread",
