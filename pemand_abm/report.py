@@ -204,7 +204,8 @@ def write_report(out: Path) -> Path:
         manifest=run.manifest,
         statement=statement(run),
         headlines=headlines(run),
-        zones=zone_facts(run.zones, figures.ZONE_WORDS),
+        zones=zone_facts(run.zones, _zone_words(run)),
+        hatched=bool(figures.synthetic(run.zones).any()),
         levers=levers_table(run.manifest),
         demand=demand_tables(run.demand),
         vehicles=vehicle_tables(run.vehicles),
@@ -234,6 +235,13 @@ def write_report(out: Path) -> Path:
     path = Path(out) / FILE
     write_text(text, path)
     return path
+
+
+def _zone_words(run: Run) -> dict[str, tuple[str, str]]:
+    """Return what the list of zones tells: how trips were estimated only where talks entered."""
+    if figures.synthetic(run.zones).any():
+        return {**figures.ZONE_WORDS, "trips_method": ("Trips of its households", "estimate")}
+    return figures.ZONE_WORDS
 
 
 # --- words ----------------------------------------------------------------------------------------

@@ -16,6 +16,8 @@ from pemand_abm.anchors import read_anchors
 from pemand_abm.domains import TRIPS
 from pemand_abm.evaluation.cards import level_card, write_cards
 from pemand_abm.evaluation.trial import design_trial
+from pemand_abm.figures import synthetic
+from pemand_abm.geopackage import read_zones
 from pemand_abm.models.scripted import Scripted
 from pemand_abm.surrogate import PURPOSES
 
@@ -88,6 +90,18 @@ def test_with_a_level_card_demand_is_what_the_estimates_say(admitted):
     assert region["all"] == pytest.approx(region[list(PURPOSES)].sum(), abs=1e-4)
 
 
+def test_the_map_says_how_each_zones_trips_were_estimated_and_hatches_synthetic_ones(admitted):
+    out, _, _ = admitted
+    zones = read_zones(out / "zones.gpkg")
+    method = estimates(out)["method"].xs("zone").xs("all", level="purpose")
+    told = zones["trips_method"].rename(index=str)
+    assert told.to_dict() == method.rename(index=str).to_dict()
+    lived_in = (zones["trips_method"] == "synthetic") & (zones["households"] > 0)
+    assert synthetic(zones).tolist() == lived_in.tolist()
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert ("Hatched zones are synthetic" in page) == lived_in.any()
+
+
 def test_every_household_row_says_where_its_value_comes_from(admitted):
     out, _, _ = admitted
     rows = pd.read_parquet(out / "decisions.parquet")
@@ -115,6 +129,8 @@ def test_without_a_card_the_estimates_are_shown_and_every_total_is_the_surrogate
     run(plain, tmp_path / "none")
     table = estimates(tmp_path / "out")
     assert set(table["use"]) == {"shown, not used"}
+    assert set(read_zones(tmp_path / "out" / "zones.gpkg")["trips_method"]) == {"surrogate"}
+    assert "Hatched zones" not in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert (table.loc["region"]["n"] == 30).all()
     for name in ("demand.csv", "demand_balance.csv"):
         assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "none" / name).read_bytes()

@@ -6,9 +6,13 @@ import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import yaml
 from test_run import pemand, run, write_study
+
+from pemand_abm.geopackage import read_zones, write_zones
+from pemand_abm.report import write_report
 
 CHROMIUM = next((p for n in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(n))), None)  # fmt: skip
 
@@ -168,6 +172,29 @@ def test_another_measure_changes_the_map_and_its_legend(pages, tmp_path):
     shown = json.loads(noted(text, "shown").replace("&quot;", '"').replace("&lt;", "<").replace("&gt;", ">"))  # fmt: skip
     assert said == []
     assert "Productions: " in shown[0] and shown[1].startswith("Productions")
+
+
+def test_hatches_and_their_legend_come_and_go_with_the_measure(pages, tmp_path):
+    out = tmp_path / "run"
+    shutil.copytree(pages["report.html"].parent, out)
+    zones = read_zones(out / "zones.gpkg").assign(
+        trips_method=["synthetic", "composite", "synthetic"]
+    )
+    columns = pd.DataFrame(zones.drop(columns="geometry"))
+    write_zones(out / "zones.gpkg", zones[["geometry"]], columns, "TRIPS_P")
+    script = (
+        "const map = document.getElementById('figure-map');"
+        "const seen = () => [map.querySelectorAll('.scatterlayer pattern, defs pattern').length,"
+        " map.querySelector('.legend')?.textContent ?? ''];"
+        "const first = seen(), list = document.querySelector('select[data-figure]');"
+        "list.value = 'Moves out'; list.dispatchEvent(new Event('change'));"
+        "setTimeout(() => document.body.dataset.seen = JSON.stringify([first, seen()]), 300);"
+    )
+    text, said = opened(write_report(out), tmp_path, script)
+    (patterns, legend), (_, after) = json.loads(noted(text, "seen").replace("&quot;", '"'))
+    assert said == []
+    assert patterns >= 2 and legend == "synthetic: no negotiations of its own enter"
+    assert after == ""
 
 
 def test_what_a_reader_needs_is_reached_by_the_keyboard(pages, tmp_path):

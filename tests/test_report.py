@@ -10,6 +10,7 @@ from test_export import SURVEY, region_of, run_of
 
 from pemand_abm.errors import PemandError, TableError
 from pemand_abm.export import write_demand
+from pemand_abm.figures import MEASURES, SYNTHETIC_WORDS, map_words, zone_map
 from pemand_abm.levers import Levers
 from pemand_abm.report import read_run, trip_cores, write_report
 from pemand_abm.report_tables import UNITS, levers_table, periods_table, vehicle_tables
@@ -253,6 +254,37 @@ def test_a_run_from_before_these_files_has_no_section_on_vehicles_and_periods(ru
     (run / "vehicle_trips.csv").unlink()
     (run / "trips.omx").unlink()
     assert 'id="modes"' not in write_report(run).read_text(encoding="utf-8")
+
+
+def traces(zones):
+    figure = zone_map(zones)
+    return figure, {t.name: t.fillpattern.shape for t in figure.data if t.fillpattern.shape}
+
+
+def test_only_synthetic_zones_where_somebody_lives_are_hatched_and_the_legend_says_so(run):
+    zones = read_run(run).zones.assign(
+        trips_method=["synthetic", "composite", "synthetic", "synthetic"]
+    )
+    figure, hatched = traces(zones)
+    # Nobody lives in zone 40.
+    assert set(hatched) == {"10", "35", SYNTHETIC_WORDS}
+    assert [t.name for t in figure.data if t.showlegend] == [SYNTHETIC_WORDS]
+    looks = figure.layout.meta["looks"]
+    assert {title for title, look in looks.items() if any(look["fillpattern.shape"][:4])} == {
+        "Trips per household",
+        "Productions",
+    }
+    # What a measure sets is set for every trace.
+    assert {len(v) for look in looks.values() for v in look.values()} == {len(figure.data)}
+    assert "2 zones are hatched" in map_words(zones, MEASURES)
+
+
+def test_nothing_is_hatched_where_no_negotiation_entered(run):
+    zones = read_run(run).zones
+    figure, hatched = traces(zones)
+    assert set(zones["trips_method"]) == {"surrogate"} and hatched == {}
+    assert figure == zone_map(zones.drop(columns="trips_method"))
+    assert "hatched" not in map_words(zones, MEASURES)
 
 
 def printed(run, household):
