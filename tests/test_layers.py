@@ -56,6 +56,7 @@ LAYERS = [
         "admission",
         "totals",
         "costs",
+        "limits",
         "world",
         "study",
         "calibrating",
