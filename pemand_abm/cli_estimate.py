@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     "--from",
     "earlier",
     type=FOLDER,
-    help="An earlier run's folder, whose pace and tokens a call are taken; outputs/SCENARIO by "
-    "default, where it is a run.",
+    help="An earlier run's folder, whose pace and tokens a call are taken; by default "
+    "outputs/SCENARIO, or its base's, where it is a run of the scenario's model.",
 )
 @click.option("--calls-per-minute", type=click.FloatRange(min=0, min_open=True), help="The pace.")
 @click.option(

@@ -318,6 +318,13 @@ def run_card(run: Run) -> list[tuple[str, str]]:
         else [("Model", model)]
     )
     rows += [
+        *(
+            (
+                f"Negotiate: {kind}",
+                f"{held['given']}, converted into {held['households']:,} households",
+            )
+            for kind, held in (manifest.get("converted") or {}).items()
+        ),
         ("Prompts (SHA-256)", manifest.get("prompts_sha256")),
         ("Model calls", manifest.get("calls")),
     ]

@@ -71,6 +71,8 @@ def test_a_run_of_limited_time_is_the_run_of_its_count(tmp_path):
         assert counts[kind] == held["households"] == int(minutes / held["each"]) > 0
         assert f"negotiate.{kind}: {asked[kind]} are {counts[kind]} households" in told
         assert made["sampled"][kind] == counts[kind]
+    card = (tmp_path / "limited" / "report.html").read_text(encoding="utf-8")
+    assert f"30 minutes, converted into {counts['trips']} households" in card
     numbers = {kind: counts[kind] for kind in asked}
     run(write_study(tmp_path, negotiate=numbers, budget=PACE), tmp_path / "counted")
     assert bytes_of(tmp_path / "limited") == bytes_of(tmp_path / "counted")
