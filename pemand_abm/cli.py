@@ -229,7 +229,7 @@ def run(
     A run that was stopped goes on where it was when it is run again: what a model has answered is
     in the run's journal.
     """
-    from pemand_abm import forecast, records, study
+    from pemand_abm import forecast, limits, records, study
     from pemand_abm.admission import admit
     from pemand_abm.models import open_model
     from pemand_abm.models.journal import Journal
@@ -259,10 +259,14 @@ def run(
         admission = admit(settings, wanted.identity)
         for reason in admission.reasons:
             say(f"{reason}: its negotiations stay out of the totals")
-        prepared = study.prepare(settings, say)
-        # Households whose facts the scenario leaves alone have said it all in the base's run.
-        earlier = out.parent / (settings.base or out).stem / "journal.sqlite"
-        before = earlier if settings.base and earlier.is_file() else None
+        # A base's run has answered for households whose facts the scenario leaves alone, and
+        # negotiated with as many.
+        earlier = [out, out.parent / settings.base.stem] if settings.base else [out]
+        rates = limits.rates_for(settings, earlier)
+        prepared, converted = limits.prepare_within(settings, rates, earlier, say)
+        limits.keep(converted, out)
+        answered = earlier[-1] / "journal.sqlite"
+        before = answered if settings.base and answered.is_file() else None
         journal = Journal(wanted, out / "journal.sqlite", replay_only=replay, before=before)
         stack.callback(journal.close)
         ready = time.monotonic()
@@ -281,6 +285,7 @@ def run(
     later = forecast.forecast(prepared, history, say) if settings.years > 1 else None
     manifest = records.manifest_of(prepared, history, wanted, scenario, admission)
     manifest |= {
+        **({"converted": converted} if converted else {}),
         "calls": progress.calls,
         "calls_asked": journal.asked,
         "tokens": {"prompt": journal.prompt_tokens, "completion": journal.completion_tokens},

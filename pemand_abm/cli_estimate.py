@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,10 +12,8 @@ from pemand_abm.cli_options import FILE, FOLDER, say
 
 if TYPE_CHECKING:
     from pemand_abm.costs import Expected, Rates
+    from pemand_abm.scenario import Limit
     from pemand_abm.study import Study
-
-HOURS = {"minute": 1 / 60, "hour": 1.0}
-BUDGET = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(minute|hour|USD)s?\s*", flags=re.I)
 
 
 @click.command()
@@ -26,8 +22,8 @@ BUDGET = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(minute|hour|USD)s?\s*", flags=re.I)
     "--from",
     "earlier",
     type=FOLDER,
-    help="An earlier run's folder, whose pace and tokens a call are taken; outputs/SCENARIO by "
-    "default, where it is a run.",
+    help="An earlier run's folder, whose pace and tokens a call are taken; by default "
+    "outputs/SCENARIO, or its base's, where it is a run of the scenario's model.",
 )
 @click.option("--calls-per-minute", type=click.FloatRange(min=0, min_open=True), help="The pace.")
 @click.option(
@@ -55,7 +51,7 @@ def estimate(
 
     No language model is asked: the scripted model rehearses some of the talks to count calls.
     """
-    from pemand_abm import costs, study
+    from pemand_abm import costs, limits
     from pemand_abm.scenario import read_scenario
 
     limit = _limit(budget)
@@ -67,21 +63,23 @@ def estimate(
             "--usd-per-million-tokens-in and --usd-per-million-tokens-out go together: give both"
         )
     settings = read_scenario(scenario)
-    earlier = earlier or _own_run(scenario)
-    rates = costs.rates_of(earlier) if earlier else costs.Rates()
-    given = {
-        "calls_per_minute": calls_per_minute,
-        "tokens_out": tokens_out_per_call,
-        "usd_in": usd_per_million_tokens_in,
-        "usd_out": usd_per_million_tokens_out,
-    }
-    rates = replace(rates, **{k: v for k, v in given.items() if v is not None})
-    prepared = study.prepare(settings, say)
+    own = [Path("outputs") / p.stem for p in (scenario, settings.base) if p is not None]
+    earlier = earlier or next((f for f in own if limits.runs_model(f, settings.model)), None)
+    given = costs.Rates(
+        calls_per_minute,
+        None,
+        tokens_out_per_call,
+        usd_per_million_tokens_in,
+        usd_per_million_tokens_out,
+    )
+    measured = costs.rates_of(earlier) if earlier else costs.Rates()
+    rates = limits.over(given, limits.over(limits.stated(settings.budget), measured))
+    prepared, _ = limits.prepare_within(settings, rates, own, say)
     expected = costs.expect(prepared, rates)
     click.echo(_sample(prepared))
     click.echo(_cost(expected, rates, earlier))
     if limit:
-        click.echo(_converted(expected, *limit))
+        click.echo(_converted(expected, limit))
 
 
 def _check_rates(*rates: float | None) -> None:
@@ -89,22 +87,17 @@ def _check_rates(*rates: float | None) -> None:
         raise click.UsageError("rates and prices must be finite numbers")
 
 
-def _own_run(scenario: Path) -> Path | None:
-    folder = Path("outputs") / scenario.stem
-    return folder if (folder / "run.yaml").is_file() else None
+def _limit(budget: str | None) -> Limit | None:
+    from pemand_abm.scenario import read_limit
 
-
-def _limit(budget: str | None) -> tuple[float, str] | None:
-    """Return a budget as hours or USD, with its unit."""
     if budget is None:
         return None
-    match = BUDGET.fullmatch(budget)
-    if not match:
+    limit = read_limit(budget)
+    if limit is None:
         raise click.UsageError(
             f"--budget {budget!r}: write a number and minutes, hours or USD, such as '2 hours'"
         )
-    amount, unit = float(match[1]), match[2].lower()
-    return (amount, "USD") if unit == "usd" else (amount * HOURS[unit], "hours")
+    return limit
 
 
 def _sample(prepared: Study) -> str:
@@ -147,16 +140,16 @@ def _duration(minutes: float) -> str:
     return f"about {minutes:,.0f} minutes" if minutes < 90 else f"about {minutes / 60:,.1f} hours"
 
 
-def _converted(expected: Expected, amount: float, unit: str) -> str:
-    spent = expected.usd if unit == "USD" else expected.minutes and expected.minutes / 60
-    n = expected.within(amount, spent)
+def _converted(expected: Expected, limit: Limit) -> str:
+    spent = expected.usd if limit.unit == "USD" else expected.minutes
+    n = expected.within(limit.amount, spent)
     if not expected.households:
-        return f"{amount:g} {unit}: nobody negotiates in this scenario; set `negotiate`"
+        return f"{limit.words}: nobody negotiates in this scenario; set `negotiate`"
     if spent == 0:
-        return f"{amount:g} {unit} pay for all: these negotiations cost nothing at the rates above"
+        return f"{limit.words} pay for all: these negotiations cost nothing at the rates above"
     if n is None:
-        return f"{amount:g} {unit}: cannot be told in households without the rates above"
+        return f"{limit.words}: cannot be told in households without the rates above"
     return (
-        f"{amount:g} {unit} pay for about {n:,} negotiations like these; write the number under "
-        "`negotiate` in the scenario"
+        f"{limit.words} pay for about {n:,} negotiations like these; write the number, or the "
+        "words themselves, under `negotiate` in the scenario"
     )

@@ -23,6 +23,7 @@ from pemand_abm.groups import household_groups
 from pemand_abm.ids import some
 from pemand_abm.matrices import read_skims, write_matrices
 from pemand_abm.report import Run, read_run
+from pemand_abm.report_tables import EFFECTS, levers_of
 from pemand_abm.responses import SIZES, VEHICLES, purposes_of
 from pemand_abm.sample import household_types
 from pemand_abm.surrogate import PURPOSES
@@ -400,16 +401,6 @@ def _said(value: Any) -> str:
     text = "not set" if value is None else str(value)
     # A checksum is told by its beginning.
     return text[:12] + "..." if len(text) == 64 and text.isalnum() else text
-
-
-def levers_of(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the levers that a run's manifest tells of, each with its name in `lever`."""
-    held = manifest.get("levers") or []
-    return [dict(lever) for lever in held if isinstance(lever, Mapping) and lever.get("lever")]
-
-
-# What a lever's entry in run.yaml tells of its effects, not of its setting.
-EFFECTS = ("facts", "households", "response")
 
 
 def _changed_levers(base: Mapping[str, Any], policy: Mapping[str, Any]) -> list[dict[str, Any]]:

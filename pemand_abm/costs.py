@@ -74,7 +74,8 @@ def rates_of(run: Path) -> Rates:
         raise PemandError(f"{path}: cannot be read ({fault}); name a run's folder") from fault
     if not isinstance(made, Mapping):
         raise PemandError(f"{path}: is no run's manifest; name a run's folder")
-    tokens, calls = made.get("tokens") or {}, made.get("calls") or 0
+    # The tokens are those of what was asked now: a run that went on had the rest from its journal.
+    tokens, calls = made.get("tokens") or {}, made.get("calls_asked") or 0
     return Rates(
         made.get("calls_per_minute"),
         tokens.get("prompt", 0) / calls if calls else None,

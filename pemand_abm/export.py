@@ -29,6 +29,7 @@ from pemand_abm.vehicles import vehicle_trips
 if TYPE_CHECKING:
     from geopandas import GeoDataFrame
 
+SURROGATE = "surrogate"
 # Columns that only the map has.
 MAP_COLUMNS: dict[str, str] = {
     "trips_per_household": "trips of the zone's households wherever they start, over the "
@@ -38,6 +39,9 @@ MAP_COLUMNS: dict[str, str] = {
     "moves_in": "completed moves into a dwelling of the zone (moves of the run)",
     "dwellings": "dwellings, occupied and vacant (dwellings)",
     "vacant_dwellings": "dwellings without a household at the end of the run (dwellings)",
+    "trips_method": "how the trips of the zone's households were estimated: surrogate (no "
+    "negotiation entered), synthetic (a share of its district's estimate), composite (with what "
+    "its own negotiations say)",
 }
 
 
@@ -64,6 +68,7 @@ def write_demand(
     quarters_trips: pd.DataFrame | None = None,
     settings: DemandSettings | None = None,
     at_home: pd.DataFrame | None = None,
+    methods: pd.Series | None = None,
 ) -> list[str]:
     """Write a run's demand, matrices and map, and return notes for the manifest.
 
@@ -89,6 +94,8 @@ def write_demand(
         Attraction rates, decays and skims.
     at_home : DataFrame, optional
         Trips at the homes, zones x purposes, in place of what the decisions add up to.
+    methods : Series, optional
+        How each zone's trips at home were estimated; the surrogate's by default.
     """
     out, settings, zones = Path(out), settings or DemandSettings(), region.zones
     demand = zone_demand(decisions, households, zones, settings.rates, at_home)
@@ -97,7 +104,7 @@ def write_demand(
     table = demand_table(
         demand, zones, households, _quarters(region.group_quarters, quarters_trips)
     )
-    layer = map_table(table, demand.at_home, moves, zones["dwellings"])
+    layer = map_table(table, demand.at_home, moves, zones["dwellings"], methods)
     balance = balance_table(demand, cores, region.skims, settings)
     vehicles = vehicle_trips(
         decisions, households, rates.modes, None if at_home is None else at_home.sum()
@@ -119,7 +126,11 @@ def _quarters(persons: pd.Series, trips: pd.DataFrame | None) -> pd.DataFrame:
 
 
 def map_table(
-    table: pd.DataFrame, at_home: pd.Series, moves: np.ndarray, stock: pd.Series
+    table: pd.DataFrame,
+    at_home: pd.Series,
+    moves: np.ndarray,
+    stock: pd.Series,
+    methods: pd.Series | None = None,
 ) -> pd.DataFrame:
     """Return the columns of `demand.csv` with those that only the map has."""
     lived = table["households"]
@@ -130,7 +141,11 @@ def map_table(
     )
     # A move within the zone frees one dwelling and takes another.
     at_end = lived + layer["moves_in"] - layer["moves_out"]
-    return layer.assign(dwellings=stock, vacant_dwellings=stock - at_end)
+    return layer.assign(
+        dwellings=stock,
+        vacant_dwellings=stock - at_end,
+        trips_method=SURROGATE if methods is None else methods.reindex(layer.index),
+    )
 
 
 def column_meanings(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:

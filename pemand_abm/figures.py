@@ -51,6 +51,11 @@ ZONE_WORDS = {
     "moves_in": ("Moves in", "completed moves of the run"),
     "dwellings": ("Dwellings", "occupied and vacant"),
 }
+# Hatched where a zone's trips are synthetic: what else the map shows is not estimated so.
+HATCHED = ("trips_per_household", "TRIPS_P")
+SYNTHETIC_WORDS = "synthetic: no negotiations of its own enter"
+# Its colour is left to plotly, which takes light lines on dark zones and dark ones on light.
+HATCH = {"fillmode": "overlay", "fgopacity": 0.6, "size": 8, "solidity": 0.2}
 # Figures that a narrow window scrolls.
 WIDE = ("purposes",)
 MOST_TRIPS = 20
@@ -165,6 +170,13 @@ def zone_map(
         for m, words in measures.items()
         if m in zones
     }
+    which = synthetic(zones)
+    if which.any():
+        looks = {
+            words[0]: _hatched(looks[words[0]], which, m in HATCHED)
+            for m, words in measures.items()
+            if m in zones
+        }
     look = looks[next(iter(looks))]
     line = {"color": "#8c959e" if diverging else "white", "width": 0.8}
     outlines = zip(_outlines(zones), zones.index, look["fillcolor"], look["text"], strict=False)
@@ -186,8 +198,56 @@ def zone_map(
     )
     figure.update_traces(hoverinfo="text")
     # Polygons have no colour bar of their own: a trace without points carries it.
-    figure.add_scatter(x=[None], y=[None], mode="markers", marker=look["marker"][-1])
-    return _as_map(figure, zones, 600, meta={"looks": looks})
+    figure.add_scatter(x=[None], y=[None], mode="markers", marker=look["marker"][len(zones)])
+    figure = _as_map(figure, zones, 600, meta={"looks": looks})
+    return _with_hatching(figure, look) if which.any() else figure
+
+
+def synthetic(zones: GeoDataFrame) -> pd.Series:
+    """Return which zones take their trips from their district's estimate alone (bool).
+
+    None does where no negotiation entered the totals; where nobody lives nothing is estimated.
+    """
+    if "trips_method" not in zones:
+        return pd.Series(False, index=zones.index)
+    return (zones["trips_method"] == "synthetic") & (zones["households"] > 0)
+
+
+def _hatched(look: dict[str, list[Any]], which: pd.Series, shown: bool) -> dict[str, list[Any]]:
+    """Return a measure's look with the zones *which* hatched, and a last trace for the legend."""
+    hatches = ["/" if hatch and shown else "" for hatch in which]
+    texts = [
+        f"{t}<br>{SYNTHETIC_WORDS}" if h else t for t, h in zip(look["text"], hatches, strict=False)
+    ]
+    return {
+        "fillcolor": [*look["fillcolor"], EMPTY],
+        "text": [*texts, "", ""],
+        "marker": [*look["marker"], {}],
+        "fillpattern.shape": [*hatches, "", "/"],
+        "showlegend": [*[False] * len(hatches), False, shown],
+    }
+
+
+def _with_hatching(figure: Figure, look: dict[str, list[Any]]) -> Figure:
+    """Add the legend of hatched zones below a map, and hatch its zones as *look* says."""
+    figure.add_scatter(
+        x=[None],
+        y=[None],
+        mode="lines",
+        fill="toself",
+        fillcolor=look["fillcolor"][-1],
+        line={"color": "#8c959e", "width": 0.8},
+        name=SYNTHETIC_WORDS,
+        hoverinfo="skip",
+    )
+    for trace, shape, listed in zip(
+        figure.data, look["fillpattern.shape"], look["showlegend"], strict=True
+    ):
+        trace.update(fillpattern={**HATCH, "shape": shape}, showlegend=listed)
+    legend = {"orientation": "h", "x": 0, "y": -0.02, "yanchor": "top"}
+    return figure.update_layout(
+        showlegend=True, legend={**legend, "itemclick": False, "itemdoubleclick": False}
+    )
 
 
 def map_words(zones: GeoDataFrame, measures: Mapping[str, tuple[str, str]]) -> str:
@@ -197,10 +257,12 @@ def map_words(zones: GeoDataFrame, measures: Mapping[str, tuple[str, str]]) -> s
     values = zones[measure].astype("float64").dropna()
     if values.empty:
         return f"Map of {len(zones)} zones by {title.lower()}; no zone has a value."
+    hatched = int(synthetic(zones).sum()) if measure in HATCHED else 0
+    told = f" {hatched} zones are hatched, {SYNTHETIC_WORDS}." if hatched else ""
     return (
         f"Map of {len(zones)} zones by {title.lower()} ({unit}): from {values.min():,.2f} in zone "
-        f"{values.idxmin()} to {values.max():,.2f} in zone {values.idxmax()}. The list of zones "
-        "below has every number."
+        f"{values.idxmin()} to {values.max():,.2f} in zone {values.idxmax()}.{told} The list of "
+        "zones below has every number."
     )
 
 

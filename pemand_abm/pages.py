@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+
 from pemand_abm import figures, transcript
 
 if TYPE_CHECKING:
@@ -79,7 +81,7 @@ def zone_facts(zones: GeoDataFrame, columns: Mapping[str, tuple[str, str]]) -> d
     """Return what the list of zones below a map tells of each: title, unit and value, as text."""
     held = {m: words for m, words in columns.items() if m in zones}
     told: Iterable[tuple[Any, ...]] = zip(
-        zones.index, zones["district"], *(zones[m].astype("float64") for m in held), strict=True
+        zones.index, zones["district"], *(_numbers(zones[m]) for m in held), strict=True
     )
     return {
         "titles": [f"{title} ({unit})" for title, unit in held.values()],
@@ -90,6 +92,12 @@ def zone_facts(zones: GeoDataFrame, columns: Mapping[str, tuple[str, str]]) -> d
     }
 
 
-def _short(value: float) -> str:
+def _numbers(column: pd.Series) -> pd.Series:
+    return column.astype("float64") if pd.api.types.is_numeric_dtype(column) else column
+
+
+def _short(value: float | str) -> str:
+    if isinstance(value, str):
+        return value
     whole = math.isnan(value) or value == round(value) or abs(value) >= 100
     return number(value, 0 if whole else 2)

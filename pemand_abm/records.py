@@ -284,6 +284,7 @@ def write_run(
         quarters,
         study.demand,
         totals.at_home,
+        totals.zone_methods,
     )
     write_csv(totals.table, out / "estimates.csv")
     write_parquet(

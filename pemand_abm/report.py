@@ -6,7 +6,7 @@ Tables are computed here and laid out by `templates/report.html.j2`; `figures` d
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,6 +22,7 @@ from pemand_abm.geopackage import read_zones
 from pemand_abm.housing import YEAR
 from pemand_abm.matrices import read_skims
 from pemand_abm.pages import LEAST, Table, number, page, zone_facts
+from pemand_abm.report_tables import levers_table, periods_table, vehicle_tables
 from pemand_abm.surrogate import PURPOSES
 from pemand_abm.tables import write_text
 
@@ -89,6 +90,7 @@ class Run:
     persons: pd.DataFrame | None
     rates: pd.DataFrame | None
     estimates: pd.DataFrame | None
+    vehicles: pd.DataFrame | None
     transcripts: list[transcript.Record]
     years: pd.DataFrame | None
 
@@ -138,6 +140,7 @@ def read_run(folder: Path) -> Run:
         persons=_whole(members, pd.read_parquet) if members.exists() else None,
         rates=optional("trip_rates.csv"),
         estimates=optional("estimates.csv"),
+        vehicles=optional("vehicle_trips.csv"),
         transcripts=transcript.read_transcripts(folder),
         years=optional("years.csv"),
     )
@@ -152,15 +155,17 @@ def _read_demand(path: Path, zones: GeoDataFrame) -> pd.DataFrame:
     return table
 
 
-def largest_flows(run: Run) -> pd.DataFrame:
+def trip_cores(run: Run) -> dict[str, np.ndarray]:
+    """Return the matrices of `trips.omx`, zones x zones; none where the run has no such file."""
+    path = run.folder / "trips.omx"
+    return read_skims(path, run.zones.index) if path.exists() else {}
+
+
+def largest_flows(zones: pd.Index, cores: Mapping[str, np.ndarray]) -> pd.DataFrame:
     """Return trips between two zones, both ways together: `from_zone`, `to_zone`, `trips`.
 
-    The most come first; trips within a zone are left out. None where the run has no `trips.omx`.
+    The most come first; trips within a zone are left out.
     """
-    path, zones = run.folder / "trips.omx", run.zones.index
-    if not path.exists():
-        return pd.DataFrame(columns=["from_zone", "to_zone", "trips"])
-    cores = read_skims(path, zones)
     # The file also holds the same trips from origin to destination.
     made = [cores[p.upper()] for p in PURPOSES if p.upper() in cores]
     trips = sum(made, np.zeros((len(zones), len(zones))))
@@ -191,15 +196,20 @@ def write_report(out: Path) -> Path:
         The folder is not a whole run, or cannot be written.
     """
     run = read_run(out)
-    moves, lines = flows(run), largest_flows(run)
+    cores = trip_cores(run)
+    moves, lines = flows(run), largest_flows(run.zones.index, cores)
     text = page(
         "report.html.j2",
         figures.figures(run.zones, run.demand, run.decisions, moves, lines),
         manifest=run.manifest,
         statement=statement(run),
         headlines=headlines(run),
-        zones=zone_facts(run.zones, figures.ZONE_WORDS),
+        zones=zone_facts(run.zones, _zone_words(run)),
+        hatched=bool(figures.synthetic(run.zones).any()),
+        levers=levers_table(run.manifest),
         demand=demand_tables(run.demand),
+        vehicles=vehicle_tables(run.vehicles),
+        periods=periods_table(cores),
         estimates=estimate_rows(run.estimates),
         balance=balance_rows(run.balance),
         size_vehicles=size_by_vehicles(run),
@@ -225,6 +235,13 @@ def write_report(out: Path) -> Path:
     path = Path(out) / FILE
     write_text(text, path)
     return path
+
+
+def _zone_words(run: Run) -> dict[str, tuple[str, str]]:
+    """Return what the list of zones tells: how trips were estimated only where talks entered."""
+    if figures.synthetic(run.zones).any():
+        return {**figures.ZONE_WORDS, "trips_method": ("Trips of its households", "estimate")}
+    return figures.ZONE_WORDS
 
 
 # --- words ----------------------------------------------------------------------------------------
@@ -301,6 +318,13 @@ def run_card(run: Run) -> list[tuple[str, str]]:
         else [("Model", model)]
     )
     rows += [
+        *(
+            (
+                f"Negotiate: {kind}",
+                f"{held['given']}, converted into {held['households']:,} households",
+            )
+            for kind, held in (manifest.get("converted") or {}).items()
+        ),
         ("Prompts (SHA-256)", manifest.get("prompts_sha256")),
         ("Model calls", manifest.get("calls")),
     ]
@@ -357,8 +381,8 @@ def estimate_rows(estimates: pd.DataFrame | None) -> Table | None:
             f"{r['estimate']:,.0f}",
             "not known" if math.isnan(r["se"]) else f"{r['low']:,.0f} to {r['high']:,.0f}",
             f"{r['n']:,}",
-            f"{r['rows']:,.0f}",
-            str(r["method"]),
+            number(r["rows"]),
+            "none" if pd.isna(r["method"]) else str(r["method"]),
         ]
         for r in of_all.to_dict("records")
     ]

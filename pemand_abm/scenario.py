@@ -5,10 +5,12 @@ A key that is not known is an error that names the one that was meant.
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, PlainValidator, model_validator
 
 from pemand_abm.demand import DECAY, MINUTES, RATES
 from pemand_abm.errors import SettingsError, listed
@@ -20,27 +22,113 @@ Share = Annotated[float, Field(ge=0)]
 EVERYBODY = 10**9
 
 
-def _households(given: object) -> object:
-    """Return the count that `all` and `none` stand for; another value as it is."""
-    return {"all": EVERYBODY, "none": 0}.get(given, given) if isinstance(given, str) else given
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Time or money that the negotiations of a kind may take, as the scenario words it.
+
+    It is converted into a number of households before a run (`limits`); only that acts.
+    """
+
+    amount: float
+    unit: Literal["minutes", "USD"]
+    words: str
 
 
-Households = Annotated[int, Field(ge=0, le=EVERYBODY), BeforeValidator(_households)]
+_WORDS = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(minute|hour|USD)s?\s*", flags=re.I)
+_COUNT = re.compile(r"\s*(\d+)(?:\s*households?)?\s*", flags=re.I)
+
+
+def read_limit(words: str) -> Limit | None:
+    """Return a budget of time or money; None for words that are none.
+
+    >>> read_limit("1.5 hours"), read_limit("10 USD").unit, read_limit("2 weeks")
+    (Limit(amount=90.0, unit='minutes', words='1.5 hours'), 'USD', None)
+    """
+    match = _WORDS.fullmatch(words)
+    if not match:
+        return None
+    amount, unit = float(match[1]), match[2].lower()
+    if unit == "usd":
+        return Limit(amount, "USD", words.strip())
+    return Limit(amount * (60 if unit == "hour" else 1), "minutes", words.strip())
+
+
+def _households(given: object) -> int | Limit:
+    """Return a count of households, which `all` and `none` also are, or a limit."""
+    if isinstance(given, Limit):
+        return given
+    count = -1
+    if isinstance(given, str):
+        if limit := read_limit(given):
+            return limit
+        match = _COUNT.fullmatch(given)
+        count = int(match[1]) if match else {"all": EVERYBODY, "none": 0}.get(given, -1)
+    elif isinstance(given, (int, float)) and not isinstance(given, bool):
+        count = int(given) if float(given).is_integer() else -1
+    if not 0 <= count <= EVERYBODY:
+        raise ValueError(
+            "must be a whole number of households, `all`, `none`, or words such as `24 households`,"
+            " `2 hours`, `90 minutes`, `10 USD`"
+        )
+    return count
+
+
+Households = Annotated[int | Limit, PlainValidator(_households)]
 
 
 class Negotiate(Strict):
-    """How many households talk about each decision; trips and relocation take `all` and `none`."""
+    """How many households talk about each decision; trips and relocation also take words."""
 
     trips: Households = 6
     relocation: Households = 2
     terms: Whole = 0
     shared_trip: Whole = 0
 
+    def count(self, kind: Literal["trips", "relocation"]) -> int:
+        """Return how many households negotiate a decision.
+
+        Raises
+        ------
+        SettingsError
+            Time or money that was not converted (`limits.prepare_within`).
+        """
+        given: int | Limit = getattr(self, kind)
+        if isinstance(given, Limit):
+            raise SettingsError(
+                f"negotiate.{kind}: {given.words!r} is not converted into households here; write a "
+                "number, which `pemand estimate` tells"
+            )
+        return given
+
+    def limits(self) -> dict[str, Limit]:
+        """Return the decisions that are limited by time or money."""
+        given = {kind: getattr(self, kind) for kind in ("trips", "relocation")}
+        return {kind: limit for kind, limit in given.items() if isinstance(limit, Limit)}
+
+
+Rate = Annotated[float, Field(ge=0)]
+
 
 class Budget(Strict):
-    """The most model calls of the run, replayed ones counted; null is no limit."""
+    """The most model calls of the run, replayed ones counted (null is no limit), and stated rates.
+
+    The rates convert time and money under `negotiate` into households; what is left out is taken
+    from an earlier run of the same model.
+    """
 
     calls: Whole | None = None
+    calls_per_minute: Annotated[float, Field(gt=0)] | None = None
+    tokens_out_per_call: Rate | None = None
+    usd_per_million_tokens_in: Rate | None = None
+    usd_per_million_tokens_out: Rate | None = None
+
+    @model_validator(mode="after")
+    def _both_prices(self) -> Budget:
+        if (self.usd_per_million_tokens_in is None) != (self.usd_per_million_tokens_out is None):
+            raise ValueError(
+                "usd_per_million_tokens_in and usd_per_million_tokens_out go together: give both"
+            )
+        return self
 
 
 class Talks(Strict):

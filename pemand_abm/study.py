@@ -5,7 +5,7 @@ What a run leaves behind is `records`'s matter.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,7 +33,7 @@ from pemand_abm.region import Region, read_region
 from pemand_abm.relocation import Relocation, calibrate, schedule
 from pemand_abm.responses import read_responses
 from pemand_abm.sample import draw_sample
-from pemand_abm.scenario import Scenario
+from pemand_abm.scenario import Negotiate, Scenario
 from pemand_abm.surrogate import Rates, move_rates, read_rates
 from pemand_abm.synthesis import Population, synthesize
 from pemand_abm.tables import writing
@@ -128,19 +128,7 @@ def prepare(scenario: Scenario, say: Callable[[str], None]) -> Study:
         RELOCATION_YEAR,
         scenario.days,
     )
-    p = relocation.households["probability"]
-    samples = {
-        "trips": draw_sample(
-            households, expected["sd"], scenario.negotiate.trips, scenario.seed, "trips"
-        ),
-        "relocation": draw_sample(
-            households,
-            np.sqrt(p * (1 - p)),
-            scenario.negotiate.relocation,
-            scenario.seed,
-            "relocation",
-        ),
-    }
+    samples = _samples(scenario, households, expected["sd"], relocation)
     # Moves were calibrated and the sample was drawn without levers, so that scenarios share both;
     # what follows is the region with them.
     plain = Plain(region, population)
@@ -156,14 +144,6 @@ def prepare(scenario: Scenario, say: Callable[[str], None]) -> Study:
         homes = homes_of(region, population.households, scenario)
         region = replace(region, skims=dict(policy.skims))
         check_demand(trips, region.zones, region.skims, demand)
-    talks = _talks(samples["trips"], TRIPS, TRAVEL_DAY, scenario, population, rates, policy)
-    moving = _talks(
-        samples["relocation"], RELOCATION, RELOCATION_YEAR, scenario, population, rates, policy
-    )
-    minutes = relocation.households["minute"]
-    scheduled: list[tuple[int, Talk | PlanTalk]] = [(TRAVEL_MINUTE, talk) for talk in talks]
-    scheduled += [(int(minutes[talk.household.id]), talk) for talk in moving]
-    scheduled += _shared_trips(scenario, population, policy)
     return Study(
         scenario=scenario,
         region=region,
@@ -175,13 +155,61 @@ def prepare(scenario: Scenario, say: Callable[[str], None]) -> Study:
         relocation=relocation,
         homes=homes,
         samples=samples,
-        talks=scheduled,
+        talks=_scheduled(scenario, samples, population, rates, policy, relocation),
         terms=_terms(scenario, region, population, relocation, homes, demand, policy),
         policy=policy,
         plain=plain,
         life=life,
         calibration=calibration,
     )
+
+
+def resampled(study: Study, negotiate: Negotiate) -> Study:
+    """Return a study with other numbers of negotiating households, as `prepare` makes it of them.
+
+    Who settles the terms of a move is left as it is.
+    """
+    scenario = study.scenario.model_copy(update={"negotiate": negotiate})
+    households = study.plain.population.households
+    sd = study.calibration.expected(households, study.rates)["sd"]
+    samples = _samples(scenario, households, sd, study.relocation)
+    talks = _scheduled(
+        scenario, samples, study.population, study.rates, study.policy, study.relocation
+    )
+    return replace(study, scenario=scenario, samples=samples, talks=talks)
+
+
+def _samples(
+    scenario: Scenario, households: pd.DataFrame, sd: pd.Series, relocation: Relocation
+) -> dict[str, pd.DataFrame]:
+    """Return who negotiates trips and moves; *households* and *sd* (trips) are without levers."""
+    p = relocation.households["probability"]
+    uncertain = {"trips": sd, "relocation": np.sqrt(p * (1 - p))}
+    counts = {"trips": scenario.negotiate.count("trips")}
+    counts["relocation"] = scenario.negotiate.count("relocation")
+    return {
+        kind: draw_sample(households, uncertain[kind], counts[kind], scenario.seed, kind)
+        for kind in counts
+    }
+
+
+def _scheduled(
+    scenario: Scenario,
+    samples: Mapping[str, pd.DataFrame],
+    population: Population,
+    rates: Rates,
+    policy: Policy,
+    relocation: Relocation,
+) -> list[tuple[int, Talk | PlanTalk]]:
+    """Return the talks of the year with the minutes at which they begin."""
+    talks = _talks(samples["trips"], TRIPS, TRAVEL_DAY, scenario, population, rates, policy)
+    moving = _talks(
+        samples["relocation"], RELOCATION, RELOCATION_YEAR, scenario, population, rates, policy
+    )
+    minutes = relocation.households["minute"]
+    scheduled: list[tuple[int, Talk | PlanTalk]] = [(TRAVEL_MINUTE, talk) for talk in talks]
+    scheduled += [(int(minutes[talk.household.id]), talk) for talk in moving]
+    return scheduled + _shared_trips(scenario, population, policy)
 
 
 def inhabited(region: Region, seed: int) -> Population:

@@ -40,6 +40,13 @@ class Totals:
     at_home: pd.DataFrame | None
     notes: tuple[str, ...] = ()
 
+    @property
+    def zone_methods(self) -> pd.Series | None:
+        """Return how each zone's trips were estimated; None where no negotiation entered."""
+        if self.at_home is None:
+            return None
+        return self.table["method"].xs("zone").xs(ALL, level="purpose").rename_axis("zone_id")
+
 
 def settle(study: Study, decisions: pd.DataFrame, admitted: bool) -> tuple[pd.DataFrame, Totals]:
     """Return a run's decisions and totals: with the negotiations in them where they are used."""

@@ -16,6 +16,8 @@ from pemand_abm.anchors import read_anchors
 from pemand_abm.domains import TRIPS
 from pemand_abm.evaluation.cards import level_card, write_cards
 from pemand_abm.evaluation.trial import design_trial
+from pemand_abm.figures import synthetic
+from pemand_abm.geopackage import read_zones
 from pemand_abm.models.scripted import Scripted
 from pemand_abm.surrogate import PURPOSES
 
@@ -88,6 +90,28 @@ def test_with_a_level_card_demand_is_what_the_estimates_say(admitted):
     assert region["all"] == pytest.approx(region[list(PURPOSES)].sum(), abs=1e-4)
 
 
+def test_the_map_says_how_each_zones_trips_were_estimated_and_hatches_synthetic_ones(
+    card, tmp_path
+):
+    out = tmp_path / "out"
+    # Ten negotiations give a zone a word of its own: too few fall to the last one.
+    scenario = write_study(
+        tmp_path,
+        households=(60, 60, 8),
+        cards=str(card),
+        talks=TALKS,
+        negotiate={"trips": 40, "relocation": 0},
+    )
+    run(scenario, out)
+    zones = read_zones(out / "zones.gpkg")
+    table = estimates(out).xs("zone").xs("all", level="purpose").rename(index=str)
+    assert set(table["use"]) == {"used"}
+    assert zones["trips_method"].rename(index=str).to_dict() == table["method"].to_dict()
+    assert table.loc["35", "n"] < 10 and synthetic(zones)[35]
+    assert synthetic(zones).tolist() == (zones["trips_method"] == "synthetic").tolist()
+    assert "Hatched zones are synthetic" in (out / "report.html").read_text(encoding="utf-8")
+
+
 def test_every_household_row_says_where_its_value_comes_from(admitted):
     out, _, _ = admitted
     rows = pd.read_parquet(out / "decisions.parquet")
@@ -115,6 +139,8 @@ def test_without_a_card_the_estimates_are_shown_and_every_total_is_the_surrogate
     run(plain, tmp_path / "none")
     table = estimates(tmp_path / "out")
     assert set(table["use"]) == {"shown, not used"}
+    assert set(read_zones(tmp_path / "out" / "zones.gpkg")["trips_method"]) == {"surrogate"}
+    assert "Hatched zones" not in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert (table.loc["region"]["n"] == 30).all()
     for name in ("demand.csv", "demand_balance.csv"):
         assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "none" / name).read_bytes()

@@ -6,9 +6,13 @@ import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import yaml
 from test_run import pemand, run, write_study
+
+from pemand_abm.geopackage import read_zones, write_zones
+from pemand_abm.report import write_report
 
 CHROMIUM = next((p for n in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(n))), None)  # fmt: skip
 
@@ -16,9 +20,20 @@ pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not on the PATH"),
 ]
-REPORT = ("map", "demand", "trips", "equity", "moves", "population", "flags", "talks", "card")
+REPORT = (
+    "map",
+    "demand",
+    "modes",
+    "trips",
+    "equity",
+    "moves",
+    "population",
+    "flags",
+    "talks",
+    "card",
+)
 COMPARISON = ("made", "map", "region", "groups", "who", "elasticities", "talks", "method")
-FIGURES = {"report.html": 5, "compare.html": 2}
+FIGURES = {"report.html": 5, "policy.html": 5, "compare.html": 2}
 
 
 class Dom(HTMLParser):
@@ -80,6 +95,7 @@ def pages(tmp_path_factory):
     )  # fmt: skip
     return {
         "report.html": folder / "base" / "report.html",
+        "policy.html": folder / "policy" / "report.html",
         "compare.html": folder / "compare" / "compare.html",
     }
 
@@ -90,7 +106,7 @@ def test_a_page_with_a_fault_is_found_out(tmp_path):
     assert any("undefined_name" in line for line in said)
 
 
-@pytest.mark.parametrize(("name", "sections"), [("report.html", REPORT), ("compare.html", COMPARISON)])  # fmt: skip
+@pytest.mark.parametrize(("name", "sections"), [("report.html", REPORT), ("policy.html", (*REPORT, "levers")), ("compare.html", COMPARISON)])  # fmt: skip
 def test_every_section_is_there_every_figure_is_drawn_and_the_console_is_silent(pages, tmp_path, name, sections):  # fmt: skip
     text, said = opened(pages[name], tmp_path)
     assert said == []
@@ -101,7 +117,7 @@ def test_every_section_is_there_every_figure_is_drawn_and_the_console_is_silent(
     assert dom.drawn >= FIGURES[name]
 
 
-@pytest.mark.parametrize("name", ["report.html", "compare.html"])
+@pytest.mark.parametrize("name", ["report.html", "policy.html", "compare.html"])
 def test_a_narrow_window_scrolls_tables_and_not_the_page(pages, tmp_path, name):
     frame = tmp_path / "frame.html"
     # Chromium has no narrower window than 500, so a frame of 390 stands for a telephone.
@@ -156,6 +172,29 @@ def test_another_measure_changes_the_map_and_its_legend(pages, tmp_path):
     shown = json.loads(noted(text, "shown").replace("&quot;", '"').replace("&lt;", "<").replace("&gt;", ">"))  # fmt: skip
     assert said == []
     assert "Productions: " in shown[0] and shown[1].startswith("Productions")
+
+
+def test_hatches_and_their_legend_come_and_go_with_the_measure(pages, tmp_path):
+    out = tmp_path / "run"
+    shutil.copytree(pages["report.html"].parent, out)
+    zones = read_zones(out / "zones.gpkg").assign(
+        trips_method=["synthetic", "composite", "synthetic"]
+    )
+    columns = pd.DataFrame(zones.drop(columns="geometry"))
+    write_zones(out / "zones.gpkg", zones[["geometry"]], columns, "TRIPS_P")
+    script = (
+        "const map = document.getElementById('figure-map');"
+        "const seen = () => [map.querySelectorAll('.scatterlayer pattern, defs pattern').length,"
+        " map.querySelector('.legend')?.textContent ?? ''];"
+        "const first = seen(), list = document.querySelector('select[data-figure]');"
+        "list.value = 'Moves out'; list.dispatchEvent(new Event('change'));"
+        "setTimeout(() => document.body.dataset.seen = JSON.stringify([first, seen()]), 300);"
+    )
+    text, said = opened(write_report(out), tmp_path, script)
+    (patterns, legend), (_, after) = json.loads(noted(text, "seen").replace("&quot;", '"'))
+    assert said == []
+    assert patterns >= 2 and legend == "synthetic: no negotiations of its own enter"
+    assert after == ""
 
 
 def test_what_a_reader_needs_is_reached_by_the_keyboard(pages, tmp_path):

@@ -28,7 +28,7 @@ def test_time_and_money_follow_from_the_rates_and_convert_a_budget(tmp_path):
     money = float(re.search(r"about ([\d,.]+) USD", told)[1].replace(",", ""))
     assert f"{calls * 10:,} written" in told
     assert money == pytest.approx(tokens, abs=1)  # A USD a token.
-    households = int(re.search(r"0.5 hours pay for about ([\d,]+)", told)[1])
+    households = int(re.search(r"30 minutes pay for about ([\d,]+)", told)[1])
     assert households == int(30 / (calls / 2 / 4))
     cut = write_study(tmp_path, negotiate={"trips": 4, "relocation": 0}, budget={"calls": 5})
     assert "about 5 for 4 negotiations of all kinds, at most 5" in pemand("estimate", cut)
@@ -42,9 +42,16 @@ def test_pace_and_tokens_come_from_an_earlier_run(tmp_path):
     path.write_text(yaml.safe_dump(made | {"calls_per_minute": 30.0}))
     told = pemand("estimate", scenario, "--from", tmp_path / "out")
     assert "at 30 calls a minute" in told
-    assert (
-        f"about {made['tokens']['prompt']:,} read, {made['tokens']['completion']:,} written" in told
+    # Of a call that was asked: those that the run took from its journal cost it no tokens.
+    read, written = (
+        made["calls"] * made["tokens"][kind] / made["calls_asked"]
+        for kind in ("prompt", "completion")
     )
+    assert f"about {read:,.0f} read, {written:,.0f} written" in told
+    run(scenario, tmp_path / "out")
+    assert yaml.safe_load(path.read_text())["calls_asked"] == 0
+    again = pemand("estimate", scenario, "--from", tmp_path / "out")
+    assert "rule of thumb" in again and "written" not in again
     assert "run.yaml: cannot be read" in pemand(
         "estimate", scenario, "--from", tmp_path / "region", code=1
     )

@@ -10,7 +10,11 @@ from test_export import SURVEY, region_of, run_of
 
 from pemand_abm.errors import PemandError, TableError
 from pemand_abm.export import write_demand
-from pemand_abm.report import read_run, write_report
+from pemand_abm.figures import MEASURES, SYNTHETIC_WORDS, map_words, zone_map
+from pemand_abm.levers import Levers
+from pemand_abm.report import read_run, trip_cores, write_report
+from pemand_abm.report_tables import UNITS, levers_table, periods_table, vehicle_tables
+from pemand_abm.surrogate import PURPOSES
 from pemand_abm.tables import write_parquet
 from pemand_abm.transcript import print_transcript, read_transcripts
 
@@ -170,6 +174,117 @@ def test_a_folder_that_is_no_run_names_what_it_lacks(tmp_path):
     with pytest.raises(PemandError, match=r"run\.yaml, decisions\.parquet"):
         write_report(tmp_path)
     assert not (tmp_path / "report.html").exists()
+
+
+FUEL = {"percent": 50.0, "area": ["West"]}
+FARE = {"percent": -100.0, "start": "2055-01-01"}
+LEVERS = {
+    "settings": {"levers": {"fuel_price": [FUEL], "transit_fare": [FARE]}},
+    "levers": [
+        {"lever": "fuel_price", **FUEL, "facts": ["sentence: Fuel costs more."]}
+        | {"households": 1234, "response": "fuel_price"}
+    ],
+}
+
+
+def test_levers_are_told_with_unit_area_facts_and_households_and_one_that_sleeps_says_so():
+    acts, sleeps = levers_table(LEVERS).rows
+    assert acts == [
+        "fuel price", "+50", "% of the price of fuel", "West", "the beginning",
+        "told: Fuel costs more.", "fuel price", "1,234",
+    ]  # fmt: skip
+    assert sleeps[:5] == ["transit fare", "-100", "% of the fare", "everywhere", "2055-01-01"]
+    assert "after the last travel day" in sleeps[5] and sleeps[-1] == "0"
+
+
+def test_what_else_a_lever_sets_stands_under_its_name():
+    settings = {"kind": "school", "places": 300, "columns": ["HSENROLL"], "area": [20]}
+    row = levers_table({"levers": [{"lever": "opening", **settings, "facts": []}]}).rows[0]
+    assert row[:4] == [
+        "opening\nkind: school\ncolumns: HSENROLL",
+        "300",
+        "pupils in each zone",
+        "20",
+    ]
+    sale = {"lever": "rent_change", "percent": 10.0, "tenure": "own"}
+    assert levers_table({"levers": [sale]}).rows[0][2] == "% of what homes sell for"
+
+
+def test_every_lever_has_a_unit():
+    assert set(UNITS) == set(Levers.model_fields)
+
+
+def test_a_run_without_levers_has_no_section_on_them(run):
+    text = write_report(run).read_text(encoding="utf-8")
+    assert 'id="levers"' not in text and '"#levers"' not in text
+    held = yaml.safe_load((run / "run.yaml").read_text())
+    (run / "run.yaml").write_text(yaml.safe_dump(held | LEVERS))
+    text = write_report(run).read_text(encoding="utf-8")
+    assert text.count('id="levers"') == 1 and 'href="#levers"' in text
+
+
+def figures_of(rows):
+    return [[float(cell.replace(",", "")) for cell in row[1:]] for row in rows]
+
+
+def test_periods_and_vehicles_of_the_report_have_the_trips_of_the_households(run):
+    held = read_run(run)
+    trips = held.decisions[list(PURPOSES)].sum().tolist()
+    by_period = figures_of(periods_table(trip_cores(held)).rows[:-1])
+    assert [row[-1] for row in by_period] == [*trips, sum(trips)]
+    # Numbers are shown without decimals, so five periods may be off by two and a half.
+    assert all(sum(row[:-1]) == pytest.approx(row[-1], abs=2.6) for row in by_period)
+    vehicles, modes = vehicle_tables(held.vehicles)
+    assert [row[0] for row in figures_of(vehicles.rows)] == [*trips, sum(trips)]
+    assert all(row[1] <= row[0] for row in figures_of(vehicles.rows))
+    assert all(sum(row) == pytest.approx(100, abs=0.5) for row in figures_of(modes.rows))
+
+
+def test_purposes_without_trips_have_neither_occupancy_nor_shares(run):
+    table = read_run(run).vehicles
+    table.loc[table["purpose"] == "hbsch", table.columns[1:]] = 0.0
+    table.loc[table["purpose"] == "hbsch", "occupancy"] = float("nan")
+    vehicles, modes = vehicle_tables(table)
+    assert vehicles.rows[1][1:] == ["0", "0", "none"]
+    assert set(modes.rows[1][1:]) == {"none"}
+
+
+def test_a_run_from_before_these_files_has_no_section_on_vehicles_and_periods(run):
+    assert 'id="modes"' in write_report(run).read_text(encoding="utf-8")
+    (run / "vehicle_trips.csv").unlink()
+    (run / "trips.omx").unlink()
+    assert 'id="modes"' not in write_report(run).read_text(encoding="utf-8")
+
+
+def traces(zones):
+    figure = zone_map(zones)
+    return figure, {t.name: t.fillpattern.shape for t in figure.data if t.fillpattern.shape}
+
+
+def test_only_synthetic_zones_where_somebody_lives_are_hatched_and_the_legend_says_so(run):
+    zones = read_run(run).zones.assign(
+        trips_method=["synthetic", "composite", "synthetic", "synthetic"]
+    )
+    figure, hatched = traces(zones)
+    # Nobody lives in zone 40.
+    assert set(hatched) == {"10", "35", SYNTHETIC_WORDS}
+    assert [t.name for t in figure.data if t.showlegend] == [SYNTHETIC_WORDS]
+    looks = figure.layout.meta["looks"]
+    assert {title for title, look in looks.items() if any(look["fillpattern.shape"][:4])} == {
+        "Trips per household",
+        "Productions",
+    }
+    # What a measure sets is set for every trace.
+    assert {len(v) for look in looks.values() for v in look.values()} == {len(figure.data)}
+    assert "2 zones are hatched" in map_words(zones, MEASURES)
+
+
+def test_nothing_is_hatched_where_no_negotiation_entered(run):
+    zones = read_run(run).zones
+    figure, hatched = traces(zones)
+    assert set(zones["trips_method"]) == {"surrogate"} and hatched == {}
+    assert figure == zone_map(zones.drop(columns="trips_method"))
+    assert "hatched" not in map_words(zones, MEASURES)
 
 
 def printed(run, household):
