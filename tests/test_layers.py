@@ -49,6 +49,7 @@ LAYERS = [
         "spread",
         "transcript",
         "estimator",
+        "effects",
     },
     {
         "scenario",
