@@ -222,7 +222,7 @@ def effects_table(found: Comparison) -> Table:
     """Return the published, the negotiated and the used effect by purpose and district."""
     rows = []
     for key, row in found.effects.table.iterrows():
-        level, domain, purpose = map(str, key)  # type: ignore[call-overload]
+        level, domain, purpose = map(str, key)
         if level != "region" and purpose != ALL:
             continue
         name = MEASURE_WORDS.get("trips" if purpose == ALL else purpose, purpose)
@@ -264,8 +264,8 @@ def effect_words(found: Comparison) -> list[str]:
     effects, row = found.effects, found.effects.region()
     told = [
         f"By published figures the policy changes the region's trips by "
-        f"{_trips(row['effect_published'])} of an average weekday (the surrogate's expectation; the "
-        "difference of whole drawn trips varies about it)."
+        f"{_trips(row['effect_published'])} of an average weekday (the surrogate's expectation; "
+        "the difference of whole drawn trips varies about it)."
     ]
     if effects.lacking:
         told.append(f"There is no negotiated effect: {effects.lacking}.")
