@@ -17,7 +17,17 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not on the PATH"),
 ]
 REPORT = ("map", "demand", "trips", "equity", "moves", "population", "flags", "talks", "card")
-COMPARISON = ("made", "map", "region", "groups", "who", "elasticities", "talks", "method")
+COMPARISON = (
+    "made",
+    "map",
+    "region",
+    "effects",
+    "groups",
+    "who",
+    "elasticities",
+    "talks",
+    "method",
+)
 FIGURES = {"report.html": 5, "compare.html": 2}
 
 
