@@ -309,8 +309,8 @@ def _negotiated_words(found: Comparison, row: pd.Series) -> list[str]:
         )
     else:
         kind = (
-            f"This is net of the placebo (run {placebo.folder.name}): what an announcement that is none "
-            "of their business does to their answers is taken off."
+            f"This is net of the placebo (run {placebo.folder.name}): what an announcement that is "
+            "none of their business does to their answers is taken off."
         )
     return [f"{who}{ends}.", kind]
 
