@@ -22,6 +22,12 @@ RATES = Path("synthpop/rates")
     "it is there.",
 )
 @click.option(
+    "--placebo",
+    type=FOLDER,
+    help="A run of the base with an announcement that is none of the households' business: what it "
+    "does to their answers is taken off the negotiated effects.",
+)
+@click.option(
     "--seeds",
     is_flag=True,
     help="The folders are runs of one scenario with several seeds: print and write their spread.",
@@ -31,6 +37,7 @@ def compare(
     policies: tuple[Path, ...],
     out: Path | None,
     rates: Path | None,
+    placebo: Path | None,
     seeds: bool,
 ) -> None:
     """Compare the run in BASE with the run in each POLICY, on the same households.
@@ -38,14 +45,21 @@ def compare(
     Writes tables, a map, matrices and a page of differences, and prints the region's.
     """
     if seeds:
-        if rates:
-            raise click.UsageError("--rates: of no use beside --seeds; leave it out")
+        for name, given in (("--rates", rates), ("--placebo", placebo)):
+            if given:
+                raise click.UsageError(f"{name}: of no use beside --seeds; leave it out")
         _spread([base, *policies], out)
     else:
-        _compare(base, policies, out, rates)
+        _compare(base, policies, out, rates, placebo)
 
 
-def _compare(base: Path, policies: tuple[Path, ...], out: Path | None, rates: Path | None) -> None:
+def _compare(
+    base: Path,
+    policies: tuple[Path, ...],
+    out: Path | None,
+    rates: Path | None,
+    placebo: Path | None,
+) -> None:
     from pemand_abm import comparison, responses
     from pemand_abm.comparison_page import summary_text, write_page
     from pemand_abm.study import check_writable
@@ -67,7 +81,7 @@ def _compare(base: Path, policies: tuple[Path, ...], out: Path | None, rates: Pa
     found = []
     for policy, place in zip(policies, places, strict=True):
         say(f"Comparing {policy} with {base}")
-        one = comparison.compare(base, policy, published)
+        one = comparison.compare(base, policy, published, placebo)
         with staging(place, "compare.yaml", stale=comparison.SIDECARS) as made:
             comparison.write_comparison(one, made)
             write_page(one, made)

@@ -17,6 +17,7 @@ import pandas as pd
 import yaml
 
 from pemand_abm import transcript
+from pemand_abm.effects import Effects, policy_effects
 from pemand_abm.errors import PemandError, TableError, listed
 from pemand_abm.geopackage import write_zones
 from pemand_abm.groups import household_groups
@@ -24,8 +25,7 @@ from pemand_abm.ids import some
 from pemand_abm.matrices import read_skims, write_matrices
 from pemand_abm.report import Run, read_run
 from pemand_abm.report_tables import EFFECTS, levers_of
-from pemand_abm.responses import SIZES, VEHICLES, purposes_of
-from pemand_abm.sample import household_types
+from pemand_abm.responses import is_type, purposes_of
 from pemand_abm.surrogate import PURPOSES
 from pemand_abm.tables import write_csv, write_text
 
@@ -65,6 +65,8 @@ class Comparison:
     moves: dict[str, np.ndarray]
     settings: list[tuple[str, str, str]]
     talks: list[tuple[transcript.Record, transcript.Record]]
+    effects: Effects
+    placebo: Run | None = None
 
     @property
     def identical(self) -> bool:
@@ -82,7 +84,12 @@ class Comparison:
 # --- two runs -------------------------------------------------------------------------------------
 
 
-def compare(base: Path, policy: Path, responses: pd.DataFrame | None = None) -> Comparison:
+def compare(
+    base: Path,
+    policy: Path,
+    responses: pd.DataFrame | None = None,
+    placebo: Path | None = None,
+) -> Comparison:
     """Compare the folders of two runs.
 
     Parameters
@@ -91,6 +98,8 @@ def compare(base: Path, policy: Path, responses: pd.DataFrame | None = None) -> 
         Folders that `pemand run` wrote.
     responses : DataFrame, optional
         Published elasticities (`responses.read_responses`).
+    placebo : Path, optional
+        The folder of a run whose lever is none of the households' business.
 
     Raises
     ------
@@ -100,6 +109,9 @@ def compare(base: Path, policy: Path, responses: pd.DataFrame | None = None) -> 
     """
     one, other = read_run(base), read_run(policy)
     check_comparable(one, other)
+    nothing = None if placebo is None else read_run(placebo)
+    if nothing is not None:
+        check_comparable(one, nothing)
     homes, members = _everybody(one, other)
     before, after = (_outcomes(run, homes.index) for run in (one, other))
     kinds = household_groups(homes, members)
@@ -125,6 +137,10 @@ def compare(base: Path, policy: Path, responses: pd.DataFrame | None = None) -> 
         moves=_matrices(one, other, "moves.omx"),
         settings=_settings(one.manifest, other.manifest),
         talks=_changed_talks(one.transcripts, other.transcripts),
+        effects=policy_effects(
+            one, other, homes, district, responses, moved[0] if len(moved) == 1 else None, nothing
+        ),
+        placebo=nothing,
     )
 
 
@@ -496,7 +512,7 @@ def _published(
         each = pd.DataFrame(0.0, index=base.index, columns=known)
         for row in rows.to_dict("records"):
             columns = [p for p in purposes_of(row["purpose"]) if p in known]
-            each.loc[_is_type(households, row["household_type"]), columns] = row[name]
+            each.loc[is_type(households, row["household_type"]), columns] = row[name]
         weighed = each * base[known]
         parts.append(weighed.assign(trips=weighed.sum(axis=1)))
     totals = base[known].assign(trips=base[known].sum(axis=1))
@@ -512,14 +528,6 @@ def _published(
         found.append(table.assign(grouping=grouping))
     forms, sources = (rows[c].drop_duplicates() for c in ("form", "source"))
     return pd.concat(found).assign(form=forms.iloc[0], source="; ".join(sources))
-
-
-def _is_type(households: pd.DataFrame, kind: str) -> np.ndarray:
-    if kind in VEHICLES:
-        return ((households["auto_ownership"] > 0) == (kind == VEHICLES[1])).to_numpy()
-    if kind in SIZES:
-        return (household_types(households) == kind).to_numpy()
-    return np.ones(len(households), dtype=bool)
 
 
 ELASTICITY_COLUMNS = (
@@ -612,6 +620,7 @@ def write_comparison(found: Comparison, out: Path) -> None:
     write_csv(found.districts.set_index("district"), out / "by_district.csv")
     write_csv(found.groups.set_index("grouping"), out / "by_group.csv")
     write_csv(found.changes.set_index("grouping"), out / "changes.csv")
+    write_csv(found.effects.table, out / "effects.csv")
     if len(found.elasticities):
         write_csv(found.elasticities.set_index("lever"), out / "elasticities.csv")
     write_zones(
@@ -629,6 +638,16 @@ def manifest_of(found: Comparison) -> dict[str, Any]:
     return {
         "base": {"folder": base.folder.name, "scenario": base.manifest.get("scenario")},
         "policy": {"folder": policy.folder.name, "scenario": policy.manifest.get("scenario")},
+        **(
+            {
+                "placebo": {
+                    "folder": found.placebo.folder.name,
+                    "scenario": found.placebo.manifest.get("scenario"),
+                }
+            }
+            if found.placebo
+            else {}
+        ),
         "region": base.manifest.get("region"),
         "seed": base.manifest.get("seed"),
         "identical": found.identical,
@@ -639,6 +658,10 @@ def manifest_of(found: Comparison) -> dict[str, Any]:
         "totals": {
             measure: {c: float(row[c]) for c in COLUMNS if c != "households"}
             for measure, row in (("trips", trips), ("moves", moves))
+        },
+        "effects": {
+            name: None if pd.isna(value) else value
+            for name, value in found.effects.region().to_dict().items()
         },
     }
 

@@ -9,8 +9,11 @@ import pandas as pd
 
 from pemand_abm import figures
 from pemand_abm.comparison import ALL, LEAST, Comparison, setting_words
+from pemand_abm.effects import NET
+from pemand_abm.estimator import LEAST_DIRECT
 from pemand_abm.figures import PURPOSE_WORDS
 from pemand_abm.groups import GROUPINGS
+from pemand_abm.ids import some
 from pemand_abm.pages import Table, number, page, zone_facts
 from pemand_abm.report import talk_of
 from pemand_abm.tables import write_text
@@ -61,6 +64,8 @@ def write_page(found: Comparison, out: Path) -> None:
         zones=zone_facts(zones, {"households": ("Households", "base"), **MEASURES}),
         purposes=purposes_table(found),
         districts=districts_table(found),
+        effects=effects_table(found),
+        effect_words=effect_words(found),
         largest=largest_zones(found),
         groups=[group_table(found, g) for g in GROUPINGS if g in set(found.groups["grouping"])],
         changes=changes_table(found),
@@ -213,6 +218,119 @@ def districts_table(found: Comparison) -> Table:
     )
 
 
+def effects_table(found: Comparison) -> Table:
+    """Return the published, the negotiated and the used effect by purpose and district."""
+    rows = []
+    for key, row in found.effects.table.iterrows():
+        level, domain, purpose = map(str, key)
+        if level != "region" and purpose != ALL:
+            continue
+        name = MEASURE_WORDS.get("trips" if purpose == ALL else purpose, purpose)
+        n = int(row["changed"])
+        if level != "region" and 0 < n < LEAST:
+            rows.append([f"District {domain}", name, f"under {LEAST}", *["not shown"] * 4])
+            continue
+        rows.append(
+            [
+                "The region" if level == "region" else f"District {domain}",
+                name,
+                f"{n:,}",
+                f"{row['n']:,.0f}",
+                number(row["effect_published"], 1, sign=True),
+                interval(row.rename({"effect_negotiated": "difference"}), 1),
+                number(row["effect_used"], 1, sign=True),
+            ]
+        )
+    net = found.placebo is not None
+    return Table(
+        [
+            "Where",
+            "",
+            "Households whose facts change",
+            "Negotiated in both",
+            "Published",
+            f"Negotiated, {NET if net else 'gross'}, and 95 % interval",
+            "Used",
+        ],
+        rows,
+        "What the policy changes by published figures, and by what households negotiated (person "
+        "trips of an average weekday)",
+        labels=2,
+    )
+
+
+def effect_words(found: Comparison) -> list[str]:
+    """Return what the effects of the region say, in sentences for a planner."""
+    effects, row = found.effects, found.effects.region()
+    told = [
+        f"By published figures the policy changes the region's trips by "
+        f"{_trips(row['effect_published'])} of an average weekday (the surrogate's expectation; "
+        "the difference of whole drawn trips varies about it)."
+    ]
+    if effects.lacking:
+        told.append(f"There is no negotiated effect: {effects.lacking}.")
+    elif not row["changed"]:
+        told.append("The policy changes nobody's facts, so there is nothing to negotiate anew.")
+    elif not row["n"]:
+        told.append(
+            f"There is no negotiated effect: of the {row['changed']:,.0f} households whose facts "
+            "change, none negotiated in both runs."
+        )
+    else:
+        told += _negotiated_words(found, row)
+    if len(effects.missing):
+        told.append(
+            f"{len(effects.missing):,} of the {row['sampled']:,.0f} households that were drawn "
+            "and whose facts change did not negotiate in both runs (undecided, or not reached by "
+            f"the budget): household {some(effects.missing)}. The others of their stratum stand "
+            "for them."
+        )
+    return [*told, _used_words(found, row)]
+
+
+def _negotiated_words(found: Comparison, row: pd.Series) -> list[str]:
+    who = (
+        f"The {row['n']:,.0f} households that negotiated in both runs, of the "
+        f"{row['changed']:,.0f} whose facts change, put it at {_trips(row['effect_negotiated'])}; "
+        f"{row['otherwise']:,.0f} of them settled on another number under the policy"
+    )
+    if pd.isna(row["low"]):
+        ends = ". They are too few for an interval"
+    else:
+        low, high = (number(row[c], 0, sign=True) for c in ("low", "high"))
+        ends = f". The 95 % negotiation-sampling interval is {low} to {high}"
+        if row["n"] < min(LEAST_DIRECT, row["changed"]):
+            ends += f"; with fewer than {LEAST_DIRECT} households it is not to be relied on"
+    placebo = found.placebo
+    if placebo is None:
+        kind = (
+            "This is gross: what any announcement does to their answers is in it. `--placebo` takes"
+            " that off."
+        )
+    else:
+        kind = (
+            f"This is net of the placebo (run {placebo.folder.name}): what an announcement that is "
+            "none of their business does to their answers is taken off."
+        )
+    return [f"{who}{ends}.", kind]
+
+
+def _used_words(found: Comparison, row: pd.Series) -> str:
+    figure = _trips(row["effect_used"])
+    if row["used"] == "weighted":
+        share = f"{100 * found.effects.negotiated_share:.0f} %"
+        return (
+            f"Used is {figure}: the mean of both, the negotiated effect weighing {share} by its "
+            "precision in the region."
+        )
+    why = str(row["note"]).rpartition("used is the published effect: ")[2]
+    return f"Used is the published effect, {figure}" + (f": {why}." if why else ".")
+
+
+def _trips(value: float) -> str:
+    return f"{number(value, 0, sign=True)} person trips"
+
+
 def group_table(found: Comparison, grouping: str) -> Table:
     """Return differences by one kind of grouping."""
     rows = found.groups[found.groups["grouping"] == grouping]
@@ -351,4 +469,5 @@ def summary_text(found: Sequence[Comparison]) -> str:
                 f"  {word:<34}{number(row['base']):>12}{number(row['difference'], 0, True):>10}"
                 f"  {share:>9}{ends}"
             )
+        lines += [f"  {words}" for words in effect_words(one)]
     return "\n".join(lines)

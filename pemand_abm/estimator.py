@@ -11,6 +11,7 @@ model's households resemble people.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import numpy as np
@@ -469,7 +470,7 @@ def policy_effect(
     return table[[*COLUMNS, "se_replicates"]]
 
 
-def used_effects(effects: pd.DataFrame) -> pd.DataFrame:
+def used_effects(effects: pd.DataFrame, of: Hashable | None = None) -> pd.DataFrame:
     """Return the published and the negotiated response with the used one, weighted by precision.
 
     Parameters
@@ -478,25 +479,33 @@ def used_effects(effects: pd.DataFrame) -> pd.DataFrame:
         `effect_published`, `se_published`, `effect_negotiated`, `se_negotiated`, in one unit. An
         empty negotiated effect or error (no card, too few households) leaves the published one;
         an empty published one the negotiated.
+    of : optional
+        The row whose precisions hold for all, so that parts of a total add up to it; every row's
+        own by default. An empty effect counts for nothing either way.
 
     Returns
     -------
     DataFrame
         The same with `effect_used` and `se_used`.
     """
-    weight = pd.DataFrame(
-        {
-            kind: (1 / effects[f"se_{kind}"] ** 2).where(effects[f"effect_{kind}"].notna(), 0.0)
-            for kind in ("published", "negotiated")
-        }
-    ).fillna(0.0)
+    kinds = ("published", "negotiated")
+    values, errors = (
+        effects[[f"{what}_{kind}" for kind in kinds]].set_axis(kinds, axis=1).astype("float64")
+        for what in ("effect", "se")
+    )
+    with np.errstate(divide="ignore"):
+        weight = (1 / errors**2).where(values.notna(), 0.0).fillna(0.0)
     # An effect that is known without error (0 households concerned) leaves no room for another.
     exact = np.isinf(weight)
     weight = weight.where(~exact.any(axis=1), exact.astype(float), axis=0)
+    if of is not None:
+        held = np.broadcast_to(weight.loc[of].to_numpy(float), weight.shape)
+        weight = pd.DataFrame(held, weight.index, list(kinds)).where(values.notna(), 0.0)
     total = weight.sum(axis=1)
-    mean = sum(weight[k] * effects[f"effect_{k}"].fillna(0.0) for k in weight) / total
-    error = (1 / np.sqrt(total)).where(~exact.any(axis=1), 0.0)
-    return effects.assign(effect_used=mean.where(total > 0), se_used=error.where(total > 0))
+    part = weight.div(total.where(total > 0), axis=0)
+    error = np.sqrt(((part * errors) ** 2).where(part != 0, 0.0).sum(axis=1, skipna=False))
+    used = (part * values.fillna(0.0)).sum(axis=1, skipna=False)
+    return effects.assign(effect_used=used, se_used=error.where(total > 0))
 
 
 def benchmarked(survey: pd.Series, effect: pd.Series, base: pd.Series) -> pd.Series:

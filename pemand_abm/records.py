@@ -80,6 +80,7 @@ def decisions_table(study: Study, heard: list[Heard]) -> pd.DataFrame:
         minute=study.start + TRAVEL_MINUTE,
         value=study.trips["trips"],
         expected=study.expected["mean"],
+        **{f"expected_{p}": study.expected[p] for p in PURPOSES},
     ).join(study.samples["trips"])
     moves = (
         pd.DataFrame(0, index=ids, columns=list(PURPOSES))
@@ -89,6 +90,7 @@ def decisions_table(study: Study, heard: list[Heard]) -> pd.DataFrame:
             minute=study.start + year["minute"],
             value=year["moves"].astype("int64"),
             expected=year["probability"],
+            **{f"expected_{p}": 0.0 for p in PURPOSES},
         )
         .join(study.samples["relocation"])
     )
@@ -107,6 +109,7 @@ def decisions_table(study: Study, heard: list[Heard]) -> pd.DataFrame:
             "value": table["value"].astype("int64"),
             **{purpose: table[purpose].astype("int64") for purpose in PURPOSES},
             "expected": table["expected"],
+            **{f"expected_{purpose}": table[f"expected_{purpose}"] for purpose in PURPOSES},
             # Negotiated trips enter only with a level card (`totals.with_sources`).
             "source": "surrogate",
             "negotiated": table["negotiated"].astype("Int64"),

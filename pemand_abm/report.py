@@ -146,6 +146,13 @@ def read_run(folder: Path) -> Run:
     )
 
 
+def changed_by_levers(run: Run) -> pd.Index:
+    """Return the households whose facts a run's levers change (`levers.parquet`)."""
+    path = run.folder / "levers.parquet"
+    ids = _whole(path, pd.read_parquet)["household_id"] if path.exists() else []
+    return pd.Index(ids, dtype=run.households.index.dtype).unique()
+
+
 def _read_demand(path: Path, zones: GeoDataFrame) -> pd.DataFrame:
     """Read `demand.csv`; a ValueError where it has not every zone of the map, or gaps."""
     table = pd.read_csv(path, dtype={"zone_id": str}).set_index("zone_id")

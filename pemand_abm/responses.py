@@ -126,7 +126,8 @@ def _twice(table: pd.DataFrame) -> list[str]:
     return problems
 
 
-def _is_type(households: pd.DataFrame, kind: str) -> np.ndarray:
+def is_type(households: pd.DataFrame, kind: str) -> np.ndarray:
+    """Say which households are of a `household_type` of the table."""
     if kind == "all":
         return np.ones(len(households), dtype=bool)
     if kind in VEHICLES:
@@ -152,7 +153,7 @@ def response_factors(
     for purpose, kind, form, size in zip(
         rows["purpose"], rows["household_type"], rows["form"], rows["elasticity"], strict=True
     ):
-        mask = _is_type(households, kind)
+        mask = is_type(households, kind)
         for name in purposes_of(purpose):
             given = change[name].to_numpy(float)[mask]
             moved = given**size - 1 if form == "elasticity" else size * given

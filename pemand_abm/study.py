@@ -34,7 +34,7 @@ from pemand_abm.relocation import Relocation, calibrate, schedule
 from pemand_abm.responses import read_responses
 from pemand_abm.sample import draw_sample
 from pemand_abm.scenario import Negotiate, Scenario
-from pemand_abm.surrogate import Rates, move_rates, read_rates
+from pemand_abm.surrogate import Rates, move_rates, purpose_shares, read_rates
 from pemand_abm.synthesis import Population, synthesize
 from pemand_abm.tables import writing
 from pemand_abm.talks import Talk
@@ -234,13 +234,19 @@ def day_of(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return a travel day's expected and drawn trips: the survey's, calibrated, then the policy's.
 
-    As `surrogate.expected_trips` and `surrogate.draw_trips`.
+    As `surrogate.expected_trips`, with a column of means for each purpose, and
+    `surrogate.draw_trips`.
     """
     expected = calibration.expected(households, rates)
     trips = calibration.drawn(households, rates, seed, event)
-    if policy is None:
-        return expected, trips
-    return policy.expected(expected, calibration.rates(rates)), policy.answered(trips, event)
+    shares = purpose_shares(households, calibration.rates(rates))
+    purposes = shares.mul(expected["mean"], axis=0)
+    if policy is not None:
+        # Not shares of the new mean: a purpose that does not answer keeps its mean to the last bit.
+        purposes = purposes * policy.factors
+        expected = policy.expected(expected, calibration.rates(rates))
+        trips = policy.answered(trips, event)
+    return expected.join(purposes), trips
 
 
 def policy_of(scenario: Scenario, plain: Plain, demand: DemandSettings, year: int = 1) -> Policy:

@@ -32,7 +32,17 @@ REPORT = (
     "talks",
     "card",
 )
-COMPARISON = ("made", "map", "region", "groups", "who", "elasticities", "talks", "method")
+COMPARISON = (
+    "made",
+    "map",
+    "region",
+    "effects",
+    "groups",
+    "who",
+    "elasticities",
+    "talks",
+    "method",
+)
 FIGURES = {"report.html": 5, "policy.html": 5, "compare.html": 2}
 
 

@@ -50,6 +50,7 @@ LAYERS = [
         "spread",
         "transcript",
         "estimator",
+        "effects",
     },
     {
         "scenario",
