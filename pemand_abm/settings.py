@@ -113,8 +113,8 @@ def _explained(error: Any, model: type[BaseModel]) -> str:
         return f"{where}: {_of_nothing(model, loc)}"
     said = error["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
     if must := next((words for kind, words in MUST.items() if error["type"] in kind), None):
-        known = ", ".join(_keys(model, loc))
-        said = f"must be {must} ({known})" if known else f"must be {must}"
+        inner = _keys(model, loc)
+        said = f"must be {must} ({', '.join(inner)})" if inner else f"must be {must}"
     return f"{where}: {said}, got {error['input']!r}" if where else said
 
 
