@@ -19,12 +19,13 @@ from pemand_abm.cli_compare import compare
 from pemand_abm.cli_estimate import estimate
 from pemand_abm.cli_evaluate import evaluate
 from pemand_abm.cli_export import export
-from pemand_abm.cli_options import FILE, FOLDER, REMOTE, REMOTE_HELP, say
+from pemand_abm.cli_options import FILE, FOLDER, REMOTE, REMOTE_HELP, Commands, keeping, say
 from pemand_abm.cli_train import train
-from pemand_abm.errors import Stopped
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(__version__, prog_name="pemand")
 def main() -> None:
     """Zone-level travel and relocation demand from households whose members negotiate."""
@@ -267,20 +268,15 @@ def run(
         limits.keep(converted, out)
         answered = earlier[-1] / "journal.sqlite"
         before = answered if settings.base and answered.is_file() else None
+        stack.enter_context(keeping(out / "journal.sqlite"))
         journal = Journal(wanted, out / "journal.sqlite", replay_only=replay, before=before)
         stack.callback(journal.close)
         ready = time.monotonic()
         progress = stack.enter_context(Progress(journal))
         most, limit = prepared.most_calls, settings.budget.calls
         progress.expect(most if limit is None else min(most, limit))
-        try:
-            history = study.run(prepared, progress)
-            progress.expect(progress.calls)
-        except KeyboardInterrupt:
-            raise Stopped(
-                f"stopped; what was answered is in {out / 'journal.sqlite'}. "
-                "Run the same command again to go on."
-            ) from None
+        history = study.run(prepared, progress)
+        progress.expect(progress.calls)
         talked = time.monotonic()
     later = forecast.forecast(prepared, history, say) if settings.years > 1 else None
     manifest = records.manifest_of(prepared, history, wanted, scenario, admission)

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pemand_abm.cli_options import FILE, FOLDER, REMOTE, REMOTE_HELP, say
-from pemand_abm.errors import Stopped
+from pemand_abm.cli_options import FILE, FOLDER, REMOTE, REMOTE_HELP, keeping, say
 
 if TYPE_CHECKING:
     from pemand_abm.domains import Domain
@@ -216,14 +215,10 @@ def answering(
         )
         if hasattr(wanted, "close"):
             stack.callback(wanted.close)
+        stack.enter_context(keeping(kept))
         replies = Journal(wanted, kept)
         stack.callback(replies.close)
-        try:
-            yield stack.enter_context(Progress(replies))
-        except KeyboardInterrupt:
-            raise Stopped(
-                f"stopped; what was answered is in {kept}. Run the same command again to go on."
-            ) from None
+        yield stack.enter_context(Progress(replies))
 
 
 @click.group(invoke_without_command=True)

@@ -2,10 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
+
+from pemand_abm.errors import Stopped
+
+AGAIN = "Run the same command again to go on."
+
+
+class Commands(click.Group):
+    """Commands that Ctrl-C ends, wherever it falls, as docs/howto-stopped-run.md says."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise Stopped(f"stopped. {AGAIN}") from None
+
+
+@contextmanager
+def keeping(journal: Path) -> Iterator[None]:
+    """Say, where Ctrl-C ends the block, in which *journal* the answers are kept."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Stopped(f"stopped; what was answered is in {journal}. {AGAIN}") from None
 
 
 class Folder(click.Path):

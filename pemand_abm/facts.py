@@ -8,18 +8,20 @@ survey or population, with its code book cited. Attitudes (`prompts/markers/`) a
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib import resources
-from numbers import Real
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from pemand_abm.people import Household, Member
 from pemand_abm.prompting import data_file
 
 GROWN_UP = 16  # The age from which a member may drive.
+Imputing = Callable[[Mapping[str, object]], tuple[str, ...]]
+"""Gives the names of the rules that hold for a row of coded answers."""
 _TESTS = {"least": operator.ge, "most": operator.le, "below": operator.lt}
 
 
@@ -62,6 +64,27 @@ def imputed(rules: Mapping[str, Mapping], row: Mapping[str, object]) -> tuple[st
     )
 
 
+def _imputing(kind: str) -> Imputing:
+    """Return `imputed` by the rules of *kind*, which looks at each combination of answers once.
+
+    A region's households are copies of its seed's.
+    """
+    rules = rules_of(kind)
+    lines = [line for rule in rules.values() for line in rule["when"]]
+    tests = [test for line in lines for test in line.values() if not isinstance(test, list)]
+    limits = (limit for test in tests for limit in test.values() if isinstance(limit, str))
+    columns = tuple(dict.fromkeys((*(c for line in lines for c in line), *limits)))
+    found: dict[tuple[object, ...], tuple[str, ...]] = {}
+
+    def of(row: Mapping[str, object]) -> tuple[str, ...]:
+        answers = tuple(map(row.get, columns))
+        if answers not in found:
+            found[answers] = imputed(rules, row)
+        return found[answers]
+
+    return of
+
+
 def _holds(test: list | Mapping[str, float | str], column: str, row: Mapping[str, object]) -> bool:
     value: Any = row.get(column)
     if isinstance(test, list):
@@ -98,7 +121,8 @@ def translate(rules: Mapping[str, Mapping], row: Mapping[str, object]) -> tuple[
 
 
 def _answered(value: object, least: float) -> bool:
-    return isinstance(value, Real) and not pd.isna(value) and value >= least  # type: ignore
+    # Not numbers.Real, whose instance check is slow; NaN is not at least anything.
+    return isinstance(value, (int, float, np.number)) and bool(value >= least)
 
 
 def households_of(
@@ -122,8 +146,9 @@ def households_of(
     members: dict[int | str, list[dict]] = {}
     for person in people.reset_index().to_dict("records"):
         members.setdefault(person["household_id"], []).append(person)
+    markers, vetoes = _imputing("markers"), _imputing("vetoes")
     return [
-        _household(key, row, members[key], speaking_age, rules)
+        _household(key, row, members[key], speaking_age, rules, markers, vetoes)
         for key, row in zip(wanted, rows.to_dict("records"), strict=True)
     ]
 
@@ -134,12 +159,14 @@ def _household(
     people: list[dict],
     speaking_age: int,
     rules: Mapping[str, Mapping],
+    markers: Imputing,
+    vetoes: Imputing,
 ) -> Household:
     shared = rules["alone" if row["hhsize"] == 1 else "household"]
     speaking = {p["person_id"] for p in people if p["age"] >= speaking_age}
     if not speaking:
         speaking = {max(people, key=lambda p: p["age"])["person_id"]}
-    members = tuple(_member(p, row, p["person_id"] in speaking, rules) for p in people)
+    members = tuple(_member(p, row, p["person_id"] in speaking, rules, markers) for p in people)
     adults = sum(p["age"] >= GROWN_UP for p in people)
     return Household(
         id=key,
@@ -150,11 +177,13 @@ def _household(
         age_of_head=int(row["age_of_head"]),
         facts=translate(shared, row),
         members=members,
-        vetoes=imputed(rules_of("vetoes"), row | {"adults": adults}),
+        vetoes=vetoes(row | {"adults": adults}),
     )
 
 
-def _member(person: dict, row: dict, speaks: bool, rules: Mapping[str, Mapping]) -> Member:
+def _member(
+    person: dict, row: dict, speaks: bool, rules: Mapping[str, Mapping], markers: Imputing
+) -> Member:
     age, oldest = int(person["age"]), int(person.get("age_to", person["age"]))
     return Member(
         id=person["person_id"],
@@ -164,5 +193,5 @@ def _member(person: dict, row: dict, speaks: bool, rules: Mapping[str, Mapping])
         facts=translate(rules["person"], person),
         speaks=speaks,
         oldest=oldest if oldest > age else None,
-        markers=imputed(rules_of("markers"), row | person),
+        markers=markers(row | person),
     )

@@ -13,13 +13,13 @@ import pandas as pd
 
 from pemand_abm import keys
 from pemand_abm.housing import YEAR
-from pemand_abm.levers import Policy
+from pemand_abm.levers import Policy, built
 from pemand_abm.lifecourse import EVENT_COLUMNS, FLOWS, Residents, Stock, Turn, turn_of_year
 from pemand_abm.liferates import within_region
 from pemand_abm.records import raw_events, settled
 from pemand_abm.region import Region
 from pemand_abm.relocation import decide_by_levels, frozen_levels
-from pemand_abm.study import Plain, Study, day_of, homes_of, movers_of, policy_of
+from pemand_abm.study import Plain, Study, day_of, homes_of, levers_of, movers_of, policy_of
 from pemand_abm.surrogate import Rates, move_rates
 from pemand_abm.world import History, run_year
 
@@ -81,7 +81,7 @@ def forecast(
     rows, listed, last = [_account(study, history, None)], [], study
     for year in range(2, study.scenario.years + 1):
         say(f"Year {year} of {study.scenario.years}: {len(residents.households):,} households")
-        region = _changed(change, year, residents, study).region
+        region = _built(change, year, residents, study)
         turn = turn_of_year(
             residents, _stock(region, residents, study), study.life, seed, year, (year - 1) * YEAR
         )
@@ -105,9 +105,21 @@ def forecast(
     return Forecast(last, history, years, events, _notes(years))
 
 
-def _changed(change: Change | None, year: int, residents: Residents, study: Study) -> Facts:
+def _facts(change: Change | None, year: int, residents: Residents, study: Study) -> Facts:
+    """Return the facts of a year without the scenario's levers."""
     facts = Facts(residents.households, residents.persons, study.plain.region, study.rates)
-    facts = change(year, facts) if change else facts
+    return change(year, facts) if change else facts
+
+
+def _built(change: Change | None, year: int, residents: Residents, study: Study) -> Region:
+    """Return the region of a year as the turn into it finds it: what stands there by then."""
+    region = _facts(change, year, residents, study).region
+    return replace(region, zones=built(levers_of(study.scenario, region, year), region.zones))
+
+
+def _changed(change: Change | None, year: int, residents: Residents, study: Study) -> Facts:
+    """Return the facts of a year's decisions."""
+    facts = _facts(change, year, residents, study)
     people = replace(study.population, households=facts.households, persons=facts.persons)
     policy = policy_of(study.scenario, Plain(facts.region, people), study.demand, year)
     return replace(

@@ -10,7 +10,7 @@ and what the members of a household make of their new facts. Sentences stand in
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
@@ -21,7 +21,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, 
 
 from pemand_abm import keys
 from pemand_abm.demand import DemandSettings, attractiveness, intrazonal
-from pemand_abm.errors import SettingsError, TableError, listed
+from pemand_abm.errors import PemandError, SettingsError, TableError, listed
 from pemand_abm.housing import DAY, YEAR
 from pemand_abm.ids import some
 from pemand_abm.people import Household
@@ -194,6 +194,19 @@ class Lever(Strict):
         """Return what the entry changes in the *scene*."""
         raise NotImplementedError
 
+    def fit(self, zones: pd.DataFrame, persons: pd.DataFrame) -> None:
+        """Raise a SettingsError where the tables lack what the entry names."""
+
+    def built(self, zones: pd.DataFrame, here: np.ndarray) -> pd.DataFrame:
+        """Return the land use with what the entry builds or opens; a SettingsError if it cannot."""
+        return zones
+
+    def charged(
+        self, skims: Mapping[str, np.ndarray], here: np.ndarray, demand: DemandSettings
+    ) -> Mapping[str, np.ndarray]:
+        """Return the travel times with what the entry charges."""
+        return skims
+
 
 class _Place(Lever):
     """A lever that needs an area."""
@@ -324,7 +337,9 @@ class Telework(Lever):
         # An entry before this one, for other workers, may have sent some home already.
         before = people["teleworks"].to_numpy(bool) if "teleworks" in people else ~works & works
         commutes = works & ~before
-        able = commutes & scene.lives_here & self._chosen(people)
+        able = commutes & scene.lives_here
+        if self.column is not None:
+            able &= self._held(people).isin(map(str, self.values)).to_numpy()
         hit = able & (keys.uniforms(people.index, scene.seed, self.name) < self.percent / 100)
         homes = scene.households.index
         count = people["household_id"][hit].value_counts().reindex(homes, fill_value=0)
@@ -339,23 +354,25 @@ class Telework(Lever):
             facts=("persons.teleworks",),
         )
 
-    def _chosen(self, people: pd.DataFrame) -> np.ndarray:
+    def fit(self, zones: pd.DataFrame, persons: pd.DataFrame) -> None:
         if self.column is None:
-            return np.ones(len(people), dtype=bool)
-        if self.column not in people:
-            near = suggestion(self.column, people.columns)
+            return
+        if self.column not in persons:
+            near = suggestion(self.column, persons.columns)
             raise SettingsError(
                 f"levers.telework: persons have no column {self.column!r}{near}; they have "
-                f"{', '.join(people.columns)}"
+                f"{', '.join(persons.columns)}"
             )
-        held = people[self.column].astype(str).to_numpy()
-        lacking = [v for v in self.values if str(v) not in held]
-        if lacking:
-            shown = some(sorted(set(held)))
+        held = self._held(persons).unique().tolist()
+        if lacking := [v for v in self.values if str(v) not in held]:
             raise SettingsError(
-                f"levers.telework: {self.column} is nowhere {some(lacking)}; it holds {shown}"
+                f"levers.telework: {self.column} is nowhere {some(lacking)}; it holds "
+                f"{some(sorted(held))}"
             )
-        return np.isin(held, [str(v) for v in self.values])
+
+    def _held(self, persons: pd.DataFrame) -> pd.Series:
+        """Return by what the workers are chosen, as text."""
+        return persons[self.column].astype(str)
 
 
 class FuelPrice(Lever):
@@ -394,9 +411,7 @@ class RoadPricing(_Place):
     name: ClassVar[str] = "road_pricing"
 
     def enact(self, scene: Scene) -> Effect:
-        minutes = 60 * self.dollars / self.hour_dollars
-        charge = minutes * (~scene.here[:, None] & scene.here[None, :])
-        names = dict.fromkeys(scene.demand.minutes[p] for p in PURPOSES)
+        charge = self._minutes(scene.here)
         change = {}
         for purpose, share in scene.destinations().items():
             now, _ = intrazonal(scene.skims[scene.demand.minutes[purpose]])
@@ -405,12 +420,21 @@ class RoadPricing(_Place):
             change[purpose] = np.where(scene.drives, ratio[scene.home], 1.0)
         table = pd.DataFrame(change, index=scene.households.index)
         return Effect(
-            skims={**scene.skims, **{n: scene.skims[n] + charge for n in names}},
+            skims=self.charged(scene.skims, scene.here, scene.demand),
             told=scene.drives & (table > 1).any(axis=1).to_numpy(),
             change=table,
             response=self.name,
-            facts=tuple(f"skims.{n}" for n in names),
+            facts=tuple(f"skims.{n}" for n in _driven(scene.demand)),
         )
+
+    def charged(
+        self, skims: Mapping[str, np.ndarray], here: np.ndarray, demand: DemandSettings
+    ) -> Mapping[str, np.ndarray]:
+        return {**skims, **{n: skims[n] + self._minutes(here) for n in _driven(demand)}}
+
+    def _minutes(self, here: np.ndarray) -> np.ndarray:
+        """Return the minutes that the charge is worth, from zone (row) to zone."""
+        return 60 * self.dollars / self.hour_dollars * (~here[:, None] & here[None, :])
 
 
 class TransitFare(Lever):
@@ -446,11 +470,22 @@ class LandUseIntensity(Lever):
     name: ClassVar[str] = "land_use_intensity"
 
     def enact(self, scene: Scene) -> Effect:
-        columns = _land_use(self.name, self.columns, JOBS, scene.zones)
-        factor = pd.Series(np.where(scene.here, 1 + self.percent / 100, 1.0), scene.zones.index)
-        zones = scene.zones.assign(**{c: scene.zones[c] * factor for c in columns})
         effect = _priced(self, scene, scene.at_home, self.percent)
-        return replace(effect, zones=zones, facts=tuple(f"zones.{c}" for c in columns))
+        return replace(
+            effect,
+            zones=self.built(scene.zones, scene.here),
+            facts=tuple(f"zones.{c}" for c in self._of(scene.zones)),
+        )
+
+    def fit(self, zones: pd.DataFrame, persons: pd.DataFrame) -> None:
+        self._of(zones)
+
+    def built(self, zones: pd.DataFrame, here: np.ndarray) -> pd.DataFrame:
+        factor = pd.Series(np.where(here, 1 + self.percent / 100, 1.0), zones.index)
+        return zones.assign(**{c: zones[c] * factor for c in self._of(zones)})
+
+    def _of(self, zones: pd.DataFrame) -> list[str]:
+        return _land_use(self.name, self.columns, JOBS, zones)
 
 
 class Opening(_Place):
@@ -466,21 +501,28 @@ class Opening(_Place):
     adds: ClassVar[bool] = True
 
     def enact(self, scene: Scene) -> Effect:
-        columns = _land_use(self.name, self.columns, OPENED[self.kind], scene.zones)
-        more = pd.Series(np.where(scene.here, self.places, 0), index=scene.zones.index)
-        zones = scene.zones.assign(**{c: scene.zones[c] + more for c in columns})
-        for column in columns:
-            short = zones.index[zones[column] < 0]
-            if len(short):
-                raise SettingsError(
-                    f"levers.opening: {self.places:,} {self.kind} places leave fewer than none of "
-                    f"{column} in zones {some(short)}"
-                )
         return Effect(
-            zones=zones,
+            zones=self.built(scene.zones, scene.here),
             told=scene.at_home & (self.places != 0),
-            facts=tuple(f"zones.{c}" for c in columns),
+            facts=tuple(f"zones.{c}" for c in self._of(scene.zones)),
         )
+
+    def fit(self, zones: pd.DataFrame, persons: pd.DataFrame) -> None:
+        self._of(zones)
+
+    def built(self, zones: pd.DataFrame, here: np.ndarray) -> pd.DataFrame:
+        columns = self._of(zones)
+        made = _more(zones, columns, here, self.places)
+        if short := [c for c in columns if (made[c] < 0).any()]:
+            where = " and ".join(f"{c} in zones {some(made.index[made[c] < 0])}" for c in short)
+            raise SettingsError(
+                f"levers.opening: {self.places:,} {self.kind} places leave fewer than none of "
+                f"{where}"
+            )
+        return made
+
+    def _of(self, zones: pd.DataFrame) -> list[str]:
+        return _land_use(self.name, self.columns, OPENED[self.kind], zones)
 
 
 class NewHousing(_Place):
@@ -492,15 +534,21 @@ class NewHousing(_Place):
     adds: ClassVar[bool] = True
 
     def enact(self, scene: Scene) -> Effect:
-        columns = ["dwellings"]
-        if self.kind:
-            columns += _land_use(self.name, (), (BUILT[self.kind],), scene.zones)
-        more = pd.Series(np.where(scene.here, self.dwellings, 0), index=scene.zones.index)
         return Effect(
-            zones=scene.zones.assign(**{c: scene.zones[c] + more for c in columns}),
+            zones=self.built(scene.zones, scene.here),
             told=scene.at_home & (self.dwellings > 0),
-            facts=tuple(f"zones.{c}" for c in columns),
+            facts=tuple(f"zones.{c}" for c in self._of(scene.zones)),
         )
+
+    def fit(self, zones: pd.DataFrame, persons: pd.DataFrame) -> None:
+        self._of(zones)
+
+    def built(self, zones: pd.DataFrame, here: np.ndarray) -> pd.DataFrame:
+        return _more(zones, self._of(zones), here, self.dwellings)
+
+    def _of(self, zones: pd.DataFrame) -> list[str]:
+        own = _land_use(self.name, (), (BUILT[self.kind],), zones) if self.kind else []
+        return ["dwellings", *own]
 
 
 class RentChange(Lever):
@@ -516,6 +564,19 @@ class RentChange(Lever):
 
 def _with(table: pd.DataFrame, column: str, values: np.ndarray) -> pd.DataFrame:
     return table.assign(**{column: values.astype(table[column].dtype)})
+
+
+def _more(
+    zones: pd.DataFrame, columns: Sequence[str], here: np.ndarray, number: int
+) -> pd.DataFrame:
+    """Return the land use with this number more in each zone that is meant."""
+    more = pd.Series(np.where(here, number, 0), index=zones.index)
+    return zones.assign(**{c: zones[c] + more for c in columns})
+
+
+def _driven(demand: DemandSettings) -> list[str]:
+    """Return the skims that travel times come from."""
+    return list(dict.fromkeys(demand.minutes[p] for p in PURPOSES))
 
 
 def _priced(
@@ -587,6 +648,10 @@ class Levers(Strict):
             for name in type(self).model_fields
             if getattr(self, name)
         }
+
+
+Distribute = Callable[[pd.DataFrame, Mapping[str, np.ndarray]], object]
+"""Sends trips through a land use and travel times, or raises a PemandError."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -661,11 +726,7 @@ def enact(
 ) -> Policy:
     """Let *levers* (those that are active) act on a region and its population, one after another.
 
-    Raises
-    ------
-    SettingsError
-        Zones, districts or columns that the region does not have; two entries of one lever for one
-        zone from the same day.
+    Their faults are found by `check` before.
     """
     households, persons, zones = population.households, population.persons, region.zones
     skims: Mapping[str, np.ndarray] = region.skims
@@ -738,15 +799,101 @@ def _whose(scene: Scene, effect: Effect, said: Told) -> pd.Index:
     return homes[homes.isin(by_row) | homes.isin(said.households) | homes.isin(of_members)]
 
 
+def built(levers: Levers, zones: pd.DataFrame) -> pd.DataFrame:
+    """Return the land use with what *levers* (those that are active) build, open and close."""
+    for entry, here in covered(levers, zones):
+        zones = entry.built(zones, here)
+    return zones
+
+
+def check(
+    levers: Levers,
+    region: Region,
+    persons: pd.DataFrame,
+    demand: DemandSettings,
+    minutes: Iterable[int],
+    distribute: Distribute,
+) -> None:
+    """Find every fault of *levers*, also of those that act later, before anybody talks.
+
+    *minutes* (from the start of the base year, in order) are those at which they will be let act.
+
+    Raises
+    ------
+    SettingsError
+        Zones, districts, columns or values that the region does not have; two entries of one lever
+        for one zone from the same day; places closed that there are not; what leaves trips no way
+        or no place to go. All of them at once.
+    """
+    problems: list[str] = []
+    _covered(levers, region.zones, problems)
+    for entry in levers.entries():
+        try:
+            entry.fit(region.zones, persons)
+        except SettingsError as fault:
+            problems.append(fault.message)
+    last = Levers()
+    for minute in minutes:
+        active = levers.active(minute, region.recipe.base_year)
+        if active != last:
+            _try(active, region, demand, distribute, problems)
+        last = active
+    if problems:
+        raise SettingsError(listed(problems, "levers"))
+
+
+def _try(
+    levers: Levers,
+    region: Region,
+    demand: DemandSettings,
+    distribute: Distribute,
+    problems: list[str],
+) -> None:
+    """Add the faults that show when *levers*, which act together, have built and charged."""
+    zones = region.zones
+    skims: Mapping[str, np.ndarray] = region.skims
+    acting: list[Lever] = []
+    for entry, here in _covered(levers, zones, []):
+        before = zones, skims
+        try:
+            zones = entry.built(zones, here)
+            skims = entry.charged(skims, here, demand)
+        except SettingsError as fault:
+            problems.append(fault.message)
+        if zones is not before[0] or skims is not before[1]:
+            acting.append(entry)
+    if not acting:
+        return
+    try:
+        distribute(zones, skims)
+    except PemandError as fault:
+        if any(fault.message in told for told in problems):  # Of an earlier year.
+            return
+        names = ", ".join(dict.fromkeys(f"levers.{entry.name}" for entry in acting))
+        charged = any(isinstance(entry, RoadPricing) for entry in acting)
+        less = "; charge fewer `dollars`, or set more `hour_dollars`" if charged else ""
+        problems.append(f"{names}: trips find no destinations with it: {fault.message}{less}")
+
+
 def covered(levers: Levers, zones: pd.DataFrame) -> list[tuple[Lever, np.ndarray]]:
     """Return every entry with the zones that it holds for (bool), in the order in which they act.
 
     Raises
     ------
     SettingsError
-        As `enact`, all faults at once.
+        Zones or districts that the region does not have; two entries of one lever for one zone from
+        the same day. All of them at once.
     """
     problems: list[str] = []
+    found = _covered(levers, zones, problems)
+    if problems:
+        raise SettingsError(listed(problems, "levers"))
+    return found
+
+
+def _covered(
+    levers: Levers, zones: pd.DataFrame, problems: list[str]
+) -> list[tuple[Lever, np.ndarray]]:
     found: list[tuple[Lever, np.ndarray]] = []
     for name in type(levers).model_fields:
         entries: tuple[Lever, ...] = getattr(levers, name)
@@ -761,8 +908,6 @@ def covered(levers: Levers, zones: pd.DataFrame) -> list[tuple[Lever, np.ndarray
                 and _since(other) > _since(entry)
             ]
             found.append((entry, masks[place] & ~np.any([*later, 0 * masks[place]], axis=0)))
-    if problems:
-        raise SettingsError(listed(problems, "levers"))
     return found
 
 

@@ -14,6 +14,17 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pemand_abm.errors import SettingsError, listed
 
+MUST = {
+    ("model_type", "model_attributes_type", "dict_type"): "`key: value` lines",
+    ("tuple_type", "list_type"): "a list",
+    ("int_type", "int_parsing", "int_from_float"): "a whole number",
+    ("float_type", "float_parsing"): "a number",
+    ("bool_type", "bool_parsing"): "true or false",
+    ("string_type",): "a text",
+    ("path_type",): "a path",
+}
+"""What a value must be, by pydantic's names of the errors that say so."""
+
 Settings = typing.TypeVar("Settings", bound=BaseModel)
 
 
@@ -62,6 +73,8 @@ def read_mapping(path: Path) -> dict[str, Any]:
         raise SettingsError(f"{path}: cannot be read ({fault.strerror or fault})") from fault
     except (yaml.YAMLError, UnicodeDecodeError) as fault:
         raise SettingsError(f"{path}: is not YAML in UTF-8: {fault}") from fault
+    if held is None:
+        raise SettingsError(f"{path}: is empty; write `key: value` lines")
     if not isinstance(held, dict):
         raise SettingsError(f"{path}: must hold `key: value` lines, holds {type(held).__name__}")
     return held
@@ -86,29 +99,52 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 def _explained(error: Any, model: type[BaseModel]) -> str:
     """Return one pydantic error as a sentence that names the key."""
-    *parents, key = error["loc"] or ("",)
-    where = ".".join(map(str, error["loc"]))
+    # In a list of names or numbers pydantic tells what each kind lacks, and names the kind last.
+    loc = tuple(part for part in error["loc"] if part not in ("int", "str"))
+    *parents, key = loc or ("",)
+    where = ".".join(map(str, loc))
     if error["type"] == "extra_forbidden":
         known = _keys(model, parents)
         hint = suggestion(str(key), known) or f"; known are {', '.join(known)}"
         return f"key {where!r} is not known{hint}"
     if error["type"] == "missing":
         return f"key {where!r} is lacking"
-    said = error["msg"].removeprefix("Value error, ")
+    if error["input"] is None:
+        return f"{where}: {_of_nothing(model, loc)}"
+    said = error["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+    if must := next((words for kind, words in MUST.items() if error["type"] in kind), None):
+        inner = _keys(model, loc)
+        said = f"must be {must} ({', '.join(inner)})" if inner else f"must be {must}"
     return f"{where}: {said}, got {error['input']!r}" if where else said
 
 
-def _keys(model: type[BaseModel], parents: list[int | str]) -> list[str]:
+def _of_nothing(model: type[BaseModel], loc: tuple[int | str, ...]) -> str:
+    """Return what to write in the place of a key that has nothing after its colon."""
+    *parents, key = loc
+    known, above = _keys(model, loc), _model(model, parents)
+    write = f"write what belongs in it ({', '.join(known)})" if known else "give it a value"
+    field = above.model_fields.get(str(key)) if above else None
+    needed = field is not None and field.is_required()
+    return f"is empty; {write}" + ("" if needed else ", or leave it out")
+
+
+def _keys(model: type[BaseModel], parents: Iterable[int | str]) -> list[str]:
     """Return the keys that a model knows below *parents*."""
+    found = _model(model, parents)
+    return list(found.model_fields) if found else []
+
+
+def _model(model: type[BaseModel], parents: Iterable[int | str]) -> type[BaseModel] | None:
+    """Return the part of a model that stands below *parents*."""
     for parent in parents:
         field = model.model_fields.get(str(parent))
         if field is None:  # a place in a list
             continue
         found = _models(field.annotation)
         if not found:
-            return []
+            return None
         model = found[0]
-    return list(model.model_fields)
+    return model
 
 
 def _models(annotation: Any) -> list[type[BaseModel]]:

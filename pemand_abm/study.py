@@ -16,14 +16,21 @@ import pandas as pd
 from pemand_abm import keys
 from pemand_abm.agreements import PlanTalk
 from pemand_abm.calibration import Calibration, read_calibration
-from pemand_abm.demand import Demand, DemandSettings, attractiveness, check_demand, zone_demand
+from pemand_abm.demand import (
+    Demand,
+    DemandSettings,
+    attractiveness,
+    check_demand,
+    trip_matrices,
+    zone_demand,
+)
 from pemand_abm.dialogue import Model
 from pemand_abm.domains import RELOCATION, TRIPS, Domain
 from pemand_abm.errors import TableError
 from pemand_abm.facts import households_of, read_map
 from pemand_abm.housing import YEAR, HousingSettings, vacancies
 from pemand_abm.lengths import calibrated
-from pemand_abm.levers import Policy, covered, enact
+from pemand_abm.levers import Levers, Policy, check, enact
 from pemand_abm.liferates import LifeRates, read_life, within_region
 from pemand_abm.persona import PersonaSettings
 from pemand_abm.plans import Plan, Stake, read_plan
@@ -116,6 +123,8 @@ def prepare(scenario: Scenario, say: Callable[[str], None]) -> Study:
     say(f"Drawing the travel day of {len(households):,} households")
     expected, trips = day_of(households, rates, calibration, scenario.seed, TRAVEL_DAY)
     demand = demand_of(scenario, region, households, trips, calibration)
+    plain = Plain(region, population)
+    _check_levers(scenario, plain, trips, demand)
     say("Calibrating the year's moves to the census rates")
     homes = homes_of(region, households, scenario)
     moving_rates = calibration.moving(move_rates(households, rates))
@@ -131,7 +140,6 @@ def prepare(scenario: Scenario, say: Callable[[str], None]) -> Study:
     samples = _samples(scenario, households, expected["sd"], relocation)
     # Moves were calibrated and the sample was drawn without levers, so that scenarios share both;
     # what follows is the region with them.
-    plain = Plain(region, population)
     policy = policy_of(scenario, plain, demand)
     if policy.levers:
         say(f"Letting the levers act: {len(policy.changed):,} households learn of them")
@@ -249,13 +257,36 @@ def day_of(
     return expected.join(purposes), trips
 
 
+def _check_levers(
+    scenario: Scenario, plain: Plain, trips: pd.DataFrame, demand: DemandSettings
+) -> None:
+    """Refuse, before anybody talks, levers that could not act in their year (`levers.check`)."""
+
+    def distribute(zones: pd.DataFrame, skims: Mapping[str, np.ndarray]) -> object:
+        region = replace(plain.region, zones=zones)
+        made = zone_demand_of(trips, plain.population.households, region, demand)
+        return trip_matrices(made, skims, demand)
+
+    days = (_travel_minute(year) for year in range(1, scenario.years + 1))
+    persons = plain.population.persons
+    check(scenario.levers, plain.region, persons, demand, days, distribute)
+
+
+def _travel_minute(year: int) -> int:
+    """Return the minute of a year's travel day, from the start of the base year."""
+    return (year - 1) * YEAR + TRAVEL_MINUTE
+
+
+def levers_of(scenario: Scenario, region: Region, year: int = 1) -> Levers:
+    """Return the levers that act on a year's travel day."""
+    return scenario.levers.active(_travel_minute(year), region.recipe.base_year)
+
+
 def policy_of(scenario: Scenario, plain: Plain, demand: DemandSettings, year: int = 1) -> Policy:
     """Return what the levers change that act on a year's travel day."""
     some = next(scenario.levers.entries(), None)
     responses = read_responses(scenario.rates) if some else None
-    minute = (year - 1) * YEAR + TRAVEL_MINUTE
-    active = scenario.levers.active(minute, plain.region.recipe.base_year)
-    covered(scenario.levers, plain.region.zones)  # Faults of later levers are told now, too.
+    active = levers_of(scenario, plain.region, year)
     return enact(active, plain.region, plain.population, demand, responses, scenario.seed)
 
 

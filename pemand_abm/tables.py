@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +93,8 @@ def staging(folder: Path, last: str, stale: Iterable[str] = ()) -> Iterator[Path
 
 
 STAGING = ".writing-"
+ASIDE = "aside"
+"""Where, in a staging folder, the result stands that a new one takes the place of."""
 
 
 @contextmanager
@@ -100,28 +102,44 @@ def replacing(folder: Path, marker: str) -> Iterator[Path]:
     """Give an empty folder that takes the place of *folder*, whole, when the block ends well.
 
     What stood there goes with it if it holds the file *marker*, by which we know our own; files of
-    others are an error before anything is done. A failure leaves what stood there untouched.
+    others are an error before anything is done. A failure leaves what stood there untouched; a run
+    that is killed leaves it there or aside, from where the next one puts it back.
     """
     folder = Path(folder).absolute()
-    if folder.exists() and not _ours(folder, marker):
-        raise PemandError(
-            f"{folder}: holds files that pemand did not write, and would be replaced; "
-            "name another folder with --out, or move them away"
-        )
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
         _clear(folder.parent)
+        if folder.exists() and not _ours(folder, marker):
+            raise PemandError(
+                f"{folder}: holds files that pemand did not write, and would be replaced; "
+                "name another folder with --out, or move them away"
+            )
+        folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(
             prefix=f"{STAGING}{os.getpid()}-", dir=folder.parent
         ) as name:
-            made, old = Path(name) / folder.name, Path(name) / "old"
-            made.mkdir()
+            made, aside = (Path(name) / part / folder.name for part in ("made", ASIDE))
+            made.mkdir(parents=True)
+            aside.parent.mkdir()
             yield made
-            if folder.exists():
-                os.replace(folder, old)
-            os.replace(made, folder)
+            try:
+                if folder.exists():
+                    os.replace(folder, aside)
+                os.replace(made, folder)
+            finally:
+                _put_back(Path(name))
     except OSError as fault:
         raise PemandError(f"cannot write {folder}: {fault.strerror or fault}") from fault
+
+
+def _put_back(staging: Path) -> None:
+    """Put back what a staging folder holds aside and nothing has taken the place of."""
+    aside = staging / ASIDE
+    for old in aside.glob("*"):
+        if not (place := staging.parent / old.name).exists():
+            os.replace(old, place)
+    if aside.exists():
+        # Under another name before it is removed file by file: half of it never comes back.
+        os.replace(aside, staging / "replaced")
 
 
 def _ours(folder: Path, marker: str) -> bool:
@@ -129,10 +147,12 @@ def _ours(folder: Path, marker: str) -> bool:
 
 
 def _clear(folder: Path) -> None:
-    """Remove what runs that were killed left half-written in *folder*."""
+    """Remove what runs that were killed left half-written in *folder*; put back what was whole."""
     for left in folder.glob(f"{STAGING}*"):
         if not _runs(left.name.removeprefix(STAGING).split("-")[0]):
-            shutil.rmtree(left, ignore_errors=True)
+            with suppress(OSError):  # Another run may be clearing, too; what is whole stays.
+                _put_back(left)
+                shutil.rmtree(left, ignore_errors=True)
 
 
 def _runs(process: str) -> bool:

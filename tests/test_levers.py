@@ -14,10 +14,10 @@ from regions import write_region
 from test_run import RATES, bytes_of, run, write_study
 
 from pemand_abm import levers as module
-from pemand_abm.demand import DemandSettings
+from pemand_abm.demand import DemandSettings, trip_matrices, zone_demand
 from pemand_abm.errors import SettingsError
 from pemand_abm.facts import households_of, read_map
-from pemand_abm.levers import Levers, enact, start_minute
+from pemand_abm.levers import Levers, check, enact, start_minute
 from pemand_abm.region import read_region
 from pemand_abm.responses import LEVERS, read_responses
 from pemand_abm.scenario import read_scenario
@@ -574,23 +574,89 @@ FAULTS_OF_THE_REGION = {
         {"new_housing": {"dwellings": 5, "area": [10], "kind": "house"}},
         "has none of SFDU",
     ),
+    "a charge that nobody pays": (
+        {"road_pricing": {"dollars": 100, "hour_dollars": 0.01, "area": [20]}},
+        "levers.road_pricing: trips find no destinations with it",
+    ),
+    "nowhere to go to work": (
+        {
+            "opening": [
+                {"kind": "office", "places": n, "area": [z], "columns": "TOTEMP"}
+                for n, z in ((-100, 10), (-200, 20), (-300, 35))
+            ]
+        },
+        "levers.opening: trips find no destinations with it: land use: households make HBW trips",
+    ),
 }
 
 
+@pytest.fixture
+def faults(region, population):
+    """Return what is said of levers before a run of three years from 2020; nothing if all is well."""
+    homes = population.households
+    day = draw_trips(homes, read_rates(RATES), 0, "travel_day:1")
+    decisions = day.rename_axis("household_id").reset_index().assign(event="1", kind="trips")
+
+    def distribute(zones, skims):
+        return trip_matrices(zone_demand(decisions, homes, zones), skims, DEMAND)
+
+    def find(given):
+        levers, days = Levers.model_validate(given), [y * 365 * 24 * 60 for y in range(3)]
+        try:
+            check(levers, region, population.persons, DEMAND, days, distribute)
+        except SettingsError as fault:
+            return fault.message
+        return ""
+
+    return find
+
+
+@pytest.mark.parametrize("start", [None, 2022])
 @pytest.mark.parametrize(
     ("levers", "said"), FAULTS_OF_THE_REGION.values(), ids=FAULTS_OF_THE_REGION
 )
-def test_levers_that_do_not_fit_the_region_are_refused(acting, levers, said):
-    with pytest.raises(SettingsError) as refused:
-        acting(**levers)
-    assert said in refused.value.message
+def test_levers_that_do_not_fit_the_region_are_refused_from_whatever_year(
+    faults, levers, said, start
+):
+    assert said in faults(from_year(start, levers))
 
 
-def test_a_later_levers_faulty_area_is_told_before_anybody_talks(tmp_path):
-    levers = {"fuel_price": {"percent": 5, "area": ["Nowhere"], "start": 2050}}
-    scenario = write_study(tmp_path, levers=levers)
-    assert "'Nowhere' is no zone" in run(scenario, tmp_path / "out", code=1)
+def from_year(start, levers):
+    """Return the same levers with another start."""
+    entries = {n: e if isinstance(e, list) else [e] for n, e in levers.items()}
+    return {n: [one | {"start": start} for one in many] for n, many in entries.items()}
+
+
+def test_all_faults_of_all_years_are_told_at_once_and_nothing_is_asked(tmp_path):
+    # Each fault alone, from a year of its own; entries of one lever come one after another.
+    levers = {}
+    for year, (given, _) in enumerate(FAULTS_OF_THE_REGION.values(), 1):
+        for name, entries in from_year(2019 + year % 4, given).items():
+            levers.setdefault(name, []).extend(entries)
+    scenario = write_study(
+        tmp_path, negotiate={"trips": 2, "relocation": 0}, years=3, levers=levers
+    )
+    told = run(scenario, tmp_path / "out", code=1)
+    for _, said in FAULTS_OF_THE_REGION.values():
+        # Where jobs and a charge are in the way together, one message tells of both levers.
+        assert said.rpartition("levers.road_pricing: ")[2] in told
+    assert told.count("Error:") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_levers_of_a_day_that_no_year_of_the_run_sees_need_no_more_than_their_zones(faults):
+    closed = FAULTS_OF_THE_REGION["a closing of more than there is"][0]
+    assert not faults(from_year(2023, closed))
+    nowhere = FAULTS_OF_THE_REGION["a zone that is not there"]
+    assert nowhere[1] in faults(from_year(2023, nowhere[0]))
+    opened = {"kind": "school", "places": 41, "area": [10]}
+    # Closed in February and opened in March: no travel day comes between.
+    both = [opened | {"start": "2021-03-01"}, closed["opening"] | {"start": "2021-02-01"}]
+    assert not faults({"opening": both})
+
+
+def test_levers_that_can_act_have_no_faults(faults):
+    assert not faults(MOVED) and not faults(PRESENT) and not faults(from_year(2021, MOVED))
 
 
 def test_levers_work_with_zones_of_text_ids(tmp_path):

@@ -1,7 +1,6 @@
 """A whole run as a user runs it: `pemand run` on small regions, stopped and gone on with, with odd and bad input."""
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -168,30 +167,6 @@ scripted.Scripted.complete = slow
 from pemand_abm.cli import main
 main(sys.argv[1:])
 """
-
-
-def test_a_killed_run_goes_on_where_it_stopped_and_ends_with_the_same_bytes(done, tmp_path):
-    out, scenario, _ = done
-    killed = tmp_path / "killed"
-    process = subprocess.Popen(
-        [sys.executable, "-c", SLOW_MODEL, "run", str(scenario), "--out", str(killed)],
-        stderr=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-    )
-    journal = killed / "journal.sqlite-wal"
-    for _ in range(600):
-        if journal.exists() and journal.stat().st_size > 60_000:
-            break
-        time.sleep(0.05)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    assert journal.exists()
-    assert not (killed / "run.yaml").exists()
-    output = run(scenario, killed)
-    total = yaml.safe_load((killed / "run.yaml").read_text())["calls"]
-    asked = yaml.safe_load((killed / "run.yaml").read_text())["calls_asked"]
-    assert 0 < asked < total, output
-    assert bytes_of(killed) == bytes_of(out)
 
 
 def test_ctrl_c_says_how_to_go_on_and_has_the_customary_exit_code(tmp_path):
