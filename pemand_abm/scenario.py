@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, model_serializer, model_validator
 
 from pemand_abm.demand import DECAY, MINUTES, RATES
 from pemand_abm.errors import SettingsError, listed
@@ -41,6 +41,32 @@ class Budget(Strict):
     """The most model calls of the run, replayed ones counted; null is no limit."""
 
     calls: Whole | None = None
+
+
+class Hosting(Strict):
+    """Which model answers, and in how many replicas on which cluster; a plain name is `use`."""
+
+    use: str
+    replicas: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    cluster: str | None = None
+
+    @model_validator(mode="after")
+    def _replicas_are_told(self) -> Hosting:
+        if self.cluster is not None and self.replicas is None:
+            raise ValueError("a cluster needs to know how many `replicas`")
+        return self
+
+    @model_serializer
+    def _told(self) -> str | dict[str, str | int]:
+        """Return what a manifest tells: never the cluster's address."""
+        if self.replicas is None:
+            return self.use
+        return {"use": self.use, "replicas": self.replicas}
+
+
+def _named(given: object) -> object:
+    """Return the mapping that a model's plain name stands for; another value as it is."""
+    return {"use": given} if isinstance(given, str) else given
 
 
 class Talks(Strict):
@@ -106,7 +132,7 @@ class Scenario(Strict):
     region: Path
     rates: Path
     seed: int = 0
-    model: str = "embedded"
+    model: Annotated[Hosting, BeforeValidator(_named)] = Hosting(use="embedded")
     base_url: str | None = None
     remote: Literal["refuse", "allow"] = "refuse"
     exact: bool = True
