@@ -30,6 +30,8 @@ MOST_SENT = 3
 """How often one request is sent: a request that ends three replicas is at fault itself."""
 MOST_STARTS = 3
 """How often in a row a replica may die before it has answered anything."""
+SHORTEST_BEGINNING = 40
+"""Letters of a first line that says something of a household or person; shorter is a heading."""
 START_SECONDS = 1800.0
 """A model of 70B parameters takes many minutes to load from a network's disk."""
 ON_A_CARD = ("vllm", "transformers")
@@ -119,11 +121,11 @@ def _said(fault: BaseException) -> str:
 
 
 class Queues:
-    """The requests of one batch that no replica has: a queue for each, by household.
+    """The requests of one batch that no replica has: a queue for each, by how prompts begin.
 
-    A household's requests share the beginning of their prompts, which an engine that has read it
-    once need not read again. So a household has a replica that it prefers, always the same for the
-    same number of replicas; a replica with nothing to do takes from the longest queue of others.
+    An engine that has read a prompt's beginning once need not read it again. So prompts that begin
+    alike prefer one replica, always the same for the same number of replicas; a replica that has
+    nothing to do takes from the longest queue of others.
     """
 
     def __init__(self, requests: Sequence[Request], replicas: int) -> None:
@@ -149,14 +151,19 @@ class Queues:
 
 
 def preferred(request: Request, replicas: int) -> int:
-    """Return the replica that a request prefers: its household's, or its system prompt's.
+    """Return the replica that a request prefers, by the beginning of its prompt.
 
-    >>> ask = lambda home, member: Request("You are.", "?", 0, (home, "proposal", member))
-    >>> preferred(ask("household 12", "member 1"), 8) == preferred(ask("household 12", "2"), 8)
+    That is the system prompt and the first line of what follows, where prompts have what all
+    members of a household share; all of it where that line is a mere heading.
+
+    >>> home = "Your household: We are 2 people at home. We have one car."
+    >>> one, two = (Request("You speak.", f"{home}\\nYou: {i}", 0, ()) for i in "12")
+    >>> preferred(one, 8) == preferred(two, 8)
     True
     """
-    whose = request.label[0] if request.label else request.system
-    return keys.digest("replica", whose) % replicas
+    line = request.user.partition("\n")[0]
+    begins = line if len(line) >= SHORTEST_BEGINNING else request.user
+    return keys.digest("replica", request.system, begins) % replicas
 
 
 @dataclass(slots=True)
