@@ -235,6 +235,11 @@ class Cluster:
             *self._notes,
         ]
 
+    @property
+    def ready(self) -> int:
+        """How many replicas have opened their backend and live, as far as is known."""
+        return sum(seat.ready for seat in self._seats)
+
     def complete(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
         """Yield (position, reply) in finishing order; a fault of one stops all, as ModelError."""
         if not requests:
@@ -298,6 +303,7 @@ class Cluster:
         ready, _ = self._ray.wait(
             list(under_way),
             num_returns=1,
+            fetch_local=False,
             timeout=None if any(s.has for s in under_way.values()) else START_SECONDS,
         )
         if not ready:
@@ -342,13 +348,13 @@ class Cluster:
             raise ModelError(f"a replica cannot open {self._hosted.name}: {fault}")
         if identity != self.identity:
             other = sorted(
-                k
-                for k in {*identity, *self.identity}
-                if identity.get(k) != self.identity.get(k)
+                k for k in {*identity, *self.identity} if identity.get(k) != self.identity.get(k)
             )
             raise ModelError(
                 f"a replica's {self._hosted.name} is not the one of this machine: "
-                + ", ".join(f"{k} {identity.get(k)!r}, here {self.identity.get(k)!r}" for k in other)
+                + ", ".join(
+                    f"{k} {identity.get(k)!r}, here {self.identity.get(k)!r}" for k in other
+                )
                 + "; install the same versions and weights on all machines of the cluster"
             )
         seat.ready = True
