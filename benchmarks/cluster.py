@@ -8,7 +8,7 @@ answers as the scripted model does, one request after another, each after 50 ms 
 replicas of a machine of two cores are as many as their number, and what is measured is the
 cluster's own cost.
 
-- Scaling: the same requests by 1, 2, 4 and 8 replicas; throughput at least 0.9 x N of one replica's.
+- Scaling: requests by 1, 2, 4 and 8 replicas; throughput at least 0.9 x N of one replica's.
 - Latency: one request at a time through a cluster, and to the backend directly; the difference of
   the medians under 3 ms.
 - Kills: whole runs of `pemand run`; kill -9 of one replica, of two, and of the driver, when a third

@@ -12,6 +12,7 @@ their calls repeated by Ray, which could not know what the journal has already.
 from __future__ import annotations
 
 import os
+import socket
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -20,6 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from pemand_abm import keys
 from pemand_abm.dialogue import Model, Reply, Request
@@ -151,13 +153,13 @@ class Queues:
 
 
 def preferred(request: Request, replicas: int) -> int:
-    """Return the replica that a request prefers, by the beginning of its prompt.
+    r"""Return the replica that a request prefers, by the beginning of its prompt.
 
     That is the system prompt and the first line of what follows, where prompts have what all
     members of a household share; all of it where that line is a mere heading.
 
     >>> home = "Your household: We are 2 people at home. We have one car."
-    >>> one, two = (Request("You speak.", f"{home}\\nYou: {i}", 0, ()) for i in "12")
+    >>> one, two = (Request("You speak.", f"{home}\nYou: {i}", 0, ()) for i in "12")
     >>> preferred(one, 8) == preferred(two, 8)
     True
     """
@@ -350,11 +352,10 @@ class Cluster:
             other = sorted(
                 k for k in {*identity, *self.identity} if identity.get(k) != self.identity.get(k)
             )
+            told = [f"{k} {identity.get(k)!r}, here {self.identity.get(k)!r}" for k in other]
             raise ModelError(
                 f"a replica's {self._hosted.name} is not the one of this machine: "
-                + ", ".join(
-                    f"{k} {identity.get(k)!r}, here {self.identity.get(k)!r}" for k in other
-                )
+                + ", ".join(told)
                 + "; install the same versions and weights on all machines of the cluster"
             )
         seat.ready = True
@@ -375,7 +376,8 @@ class Cluster:
         if seat.deaths >= MOST_STARTS:
             raise ModelError(
                 f"a replica of {self._hosted.name} died {seat.deaths} times without an answer: "
-                f"{_line(fault)}; its log is in Ray's folder (/tmp/ray/session_latest/logs); {GO_ON}"
+                f"{_line(fault)}; its log is in Ray's folder, /tmp/ray/session_latest/logs; "
+                + GO_ON
             )
         for position in had:
             if sent[position] >= MOST_SENT:
@@ -406,7 +408,8 @@ class Cluster:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         import ray
 
-        told = {"log_to_driver": False, "logging_level": "ERROR"}
+        _reach(self._address)
+        told: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
         try:
             if self._address is None:
                 # "local", since RAY_ADDRESS would else send the data to another cluster unasked.
@@ -459,6 +462,20 @@ def stays_here(address: str | None) -> bool:
     [True, True, False, False]
     """
     return address is None or is_loopback(address if "://" in address else f"ray://{address}")
+
+
+def _reach(address: str | None) -> None:
+    """Fail within seconds where nothing listens: Ray itself tries for many minutes."""
+    if address is None or address == "auto":
+        return
+    given = urlsplit(address if "://" in address else f"ray://{address}")
+    try:
+        socket.create_connection((given.hostname or "", given.port or 10001), timeout=10).close()
+    except (OSError, ValueError) as fault:
+        raise ModelError(
+            f"no Ray cluster at {address}: {fault}; start one (`ray start --head`), or name its "
+            "address, such as ray://HOST:10001"
+        ) from fault
 
 
 def _line(fault: BaseException) -> str:
