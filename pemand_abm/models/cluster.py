@@ -302,6 +302,8 @@ class Cluster:
     def _heard(self) -> list[_Seat]:
         """Wait for messages, and return the replicas that have one."""
         under_way = {seat.message: seat for seat in self._seats if seat.message is not None}
+        if len(under_way) == 1 and all(seat.has for seat in under_way.values()):
+            return list(under_way.values())  # Whoever gets it waits for it.
         ready, _ = self._ray.wait(
             list(under_way),
             num_returns=1,
