@@ -1,15 +1,19 @@
 """Replicas of a model: what needs Ray is skipped where it is not installed."""
 
 import os
+import re
 import sqlite3
+import subprocess
 import sys
 from collections import Counter
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 import yaml
 from test_run import TABLES, pemand, write_study
 
+from pemand_abm.cli import run
 from pemand_abm.dialogue import Request
 from pemand_abm.errors import ModelError, SettingsError
 from pemand_abm.models import open_model
@@ -136,6 +140,21 @@ def test_data_do_not_leave_for_a_cluster_unless_somebody_says_so(tmp_path):
 def test_a_cluster_needs_a_number_of_replicas(tmp_path):
     said = pemand("run", write_study(tmp_path), "--cluster", "auto", code=1)
     assert "--replicas" in said
+
+
+def test_the_files_to_copy_name_options_that_are_there():
+    deploy = Path(__file__).resolve().parents[1] / "deploy"
+    for name in ("slurm.sh", "vllm-endpoint.sh"):
+        assert not subprocess.run(["bash", "-n", deploy / name]).returncode
+    job = yaml.safe_load((deploy / "kuberay.yaml").read_text())["spec"]
+    words = job["entrypoint"] + (deploy / "slurm.sh").read_text()
+    known = {option for parameter in run.params for option in parameter.opts}
+    commands = re.findall(r"pemand run (.*?)(?:'|$)", words.replace("\\\n", " "), flags=re.M)
+    assert len(commands) == 2
+    for command in commands:
+        assert set(re.findall(r"--[a-z-]+", command)) <= known
+    cards = job["rayClusterSpec"]["workerGroupSpecs"][0]["replicas"]
+    assert f"--replicas {cards} " in job["entrypoint"]
 
 
 @pytest.fixture(scope="module")
