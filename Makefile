@@ -14,7 +14,7 @@ help:
 $(VENV)/.installed: pyproject.toml setup.py
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable '.[embedded,evaluate,dev]'
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable '.[embedded,evaluate,cluster,dev]'
 	-$(BIN)/pemand doctor --fetch > /dev/null
 	@touch $@
 

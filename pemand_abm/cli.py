@@ -9,6 +9,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
@@ -213,6 +214,15 @@ def import_survey(survey_map: Path, data: Path | None, out: Path) -> None:
     "requests under way for a server (8 by default).",
 )
 @click.option(
+    "--replicas",
+    type=click.IntRange(min=1, max=10_000),
+    help="Processes that answer, each with the model for itself; the scenario's by default.",
+)
+@click.option(
+    "--cluster",
+    help="The Ray cluster of the replicas, for example ray://HOST:10001; this machine by default.",
+)
+@click.option(
     "--replay", is_flag=True, help="Answer from the run's journal alone; never ask a model."
 )
 def run(
@@ -223,6 +233,8 @@ def run(
     remote: str | None,
     seed: int | None,
     workers: int | None,
+    replicas: int | None,
+    cluster: str | None,
     replay: bool,
 ) -> None:
     """Run SCENARIO from population to zone demand, maps and a report.
@@ -240,19 +252,24 @@ def run(
     from pemand_abm.tables import staging
 
     started = time.monotonic()
-    given = {"model": model, "base_url": base_url, "remote": remote, "seed": seed}
-    settings = read_scenario(scenario).model_copy(
-        update={k: v for k, v in given.items() if v is not None}
-    )
+    settings = read_scenario(scenario)
+    hosting = {"use": model, "replicas": replicas, "cluster": cluster}
+    given = {
+        "model": settings.model.model_copy(update=_said(hosting)),
+        **_said({"base_url": base_url, "remote": remote, "seed": seed}),
+    }
+    settings = settings.model_copy(update=given)
     out = out or Path("outputs") / scenario.stem
     study.check_writable(out)
     wanted = open_model(
-        settings.model,
+        settings.model.use,
         base_url=settings.base_url,
         workers=workers,
         exact=settings.exact,
         # A replay asks nobody.
         remote="allow" if replay else settings.remote,
+        replicas=None if replay else settings.model.replicas,
+        cluster=None if replay else settings.model.cluster,
     )
     with ExitStack() as stack:
         if hasattr(wanted, "close"):
@@ -298,6 +315,11 @@ def run(
     say(f"Finished in {time.monotonic() - started:.0f} s")
     click.echo(_summary(manifest, out))
     records.stop_if_unreached(history, out)
+
+
+def _said(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that the user gave."""
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _pace(calls: int, seconds: float) -> float | None:

@@ -58,6 +58,7 @@ def examine() -> list[Row]:
             "vllm",
             "only for a GPU: pip install 'pemand-abm[vllm]' in an environment of its own",
         ),
+        _package("replicas: ray", "ray", "only for --replicas: pip install 'pemand-abm[cluster]'"),
         *(
             _package(
                 f"model transformers: {name}",

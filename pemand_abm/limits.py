@@ -16,7 +16,7 @@ import yaml
 
 from pemand_abm.costs import REHEARSED, Expected, Rates, expect, rates_of
 from pemand_abm.errors import SettingsError, listed
-from pemand_abm.scenario import EVERYBODY, Budget, Limit, Negotiate, Scenario
+from pemand_abm.scenario import EVERYBODY, Budget, Hosting, Limit, Negotiate, Scenario
 from pemand_abm.study import Study, prepare, resampled
 from pemand_abm.tables import write_text
 
@@ -61,10 +61,10 @@ def prepare_within(
     converted = {
         kind: held
         for kind, limit in limits.items()
-        if (held := _kept(kind, limit, scenario.model, earlier))
+        if (held := _kept(kind, limit, scenario.model.use, earlier))
     }
     missing = {kind: limit for kind, limit in limits.items() if kind not in converted}
-    _check_known(missing, rates, scenario.model)
+    _check_known(missing, rates, scenario.model.use)
     counts = {kind: converted[kind]["households"] if kind in converted else 0 for kind in limits}
     study = prepare(_asking(scenario, counts), say)
     for kind, limit in missing.items():
@@ -101,10 +101,10 @@ def over(first: Rates, other: Rates) -> Rates:
     return replace(other, **{n: getattr(first, n) for n in names if getattr(first, n) is not None})
 
 
-def runs_model(folder: Path, model: str) -> bool:
-    """Return whether a folder holds a whole run of a model, by its name in the scenario."""
+def runs_model(folder: Path, model: Hosting) -> bool:
+    """Return whether a folder holds a whole run of a model in as many replicas."""
     made = _mapping(folder / "run.yaml")
-    return (made.get("settings") or {}).get("model") == model
+    return (made.get("settings") or {}).get("model") == model.model_dump()
 
 
 def keep(converted: Mapping[str, Mapping[str, Any]], folder: Path) -> None:
@@ -197,7 +197,7 @@ def _convert(study: Study, kind: str, limit: Limit, rates: Rates) -> dict[str, A
     return {
         "given": limit.words,
         "households": count,
-        "model": study.scenario.model,
+        "model": study.scenario.model.use,
         "each": round(each, 6),
         "unit": limit.unit,
         "calls_per_household": round(expected.calls / expected.households, 3),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PlainValidator, model_validator
+from pydantic import BeforeValidator, Field, PlainValidator, model_serializer, model_validator
 
 from pemand_abm.demand import DECAY, MINUTES, RATES
 from pemand_abm.errors import SettingsError, listed
@@ -131,6 +131,32 @@ class Budget(Strict):
         return self
 
 
+class Hosting(Strict):
+    """Which model answers, and in how many replicas on which cluster; a plain name is `use`."""
+
+    use: str
+    replicas: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    cluster: str | None = None
+
+    @model_validator(mode="after")
+    def _replicas_are_told(self) -> Hosting:
+        if self.cluster is not None and self.replicas is None:
+            raise ValueError("a cluster needs to know how many `replicas`")
+        return self
+
+    @model_serializer
+    def _told(self) -> str | dict[str, str | int]:
+        """Return what a manifest tells: never the cluster's address."""
+        if self.replicas is None:
+            return self.use
+        return {"use": self.use, "replicas": self.replicas}
+
+
+def _named(given: object) -> object:
+    """Return the mapping that a model's plain name stands for; another value as it is."""
+    return {"use": given} if isinstance(given, str) else given
+
+
 class Talks(Strict):
     """The numbers of the negotiation (PROTOCOLS, PEMAND 5 to 8), and what may be left out of it."""
 
@@ -194,7 +220,7 @@ class Scenario(Strict):
     region: Path
     rates: Path
     seed: int = 0
-    model: str = "embedded"
+    model: Annotated[Hosting, BeforeValidator(_named)] = Hosting(use="embedded")
     base_url: str | None = None
     remote: Literal["refuse", "allow"] = "refuse"
     exact: bool = True

@@ -89,6 +89,7 @@ HEAVY = {
     "xllamacpp": {"models.llamacpp"},
     "httpx": {"models.openai"},
     "vllm": {"models.vllm"},
+    "ray": {"models.cluster"},
     "torch": {"models.transformers", "models.dequantize", "models.vllm", "training.lora"},
     "transformers": {"models.transformers", "models.dequantize", "training.lora"},
     "peft": {"models.transformers", "training.lora"},

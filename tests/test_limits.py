@@ -146,12 +146,13 @@ def test_without_a_rate_one_error_says_what_to_do_and_nothing_is_begun(tmp_path)
     assert "give both" in run(half, out, code=1)
 
 
-def test_the_pace_of_another_model_is_none_of_this_ones(tmp_path):
+@pytest.mark.parametrize("other", ["openai:another", {"use": "scripted", "replicas": 8}])
+def test_the_pace_of_another_model_or_of_more_replicas_is_none_of_this_ones(tmp_path, other):
     out = tmp_path / "out"
     run(write_study(tmp_path, negotiate={"trips": 4, "relocation": 0}), out)
     path = out / "run.yaml"
     made = manifest(out) | {"calls_per_minute": 30.0}
-    made["settings"]["model"] = "openai:another"
+    made["settings"]["model"] = other
     path.write_text(yaml.safe_dump(made))
     limited = write_study(tmp_path, negotiate={"trips": "2 hours", "relocation": 0})
     assert "no pace of the model 'scripted' is known" in run(limited, out, code=1)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from pemand_abm.dialogue import Model, Reply, Request
@@ -39,6 +39,8 @@ def open_model(
     exact: bool = True,
     adapter: str | None = None,
     remote: Remote = "refuse",
+    replicas: int | None = None,
+    cluster: str | None = None,
 ) -> Model:
     """Return the model that *name* stands for.
 
@@ -61,6 +63,11 @@ def open_model(
         The same as ``+ADAPTER_FOLDER`` after the name; ``none`` leaves out the embedded model's.
     remote : {"refuse", "allow"}
         Whether what households say of themselves may leave this machine (docs/privacy.md).
+    replicas : int, optional
+        How many processes answer, each with the model for itself (`cluster.Cluster`); none by
+        default, the model is then in this process. Never changes the identity.
+    cluster : str, optional
+        The address of the Ray cluster that the replicas run on; this machine by default.
 
     Raises
     ------
@@ -71,6 +78,18 @@ def open_model(
     backend, _, model = name.partition(":")
     if backend.startswith("embedded+"):
         backend, model = "embedded", name.removeprefix("embedded")
+    if replicas and cluster is None and workers is None and BUILT_IN.get(backend) is open_embedded:
+        # All on this machine: its cores are shared among them.
+        workers = max(1, (os.cpu_count() or 1) // replicas)
+    given = {
+        "name": name,
+        "base_url": base_url,
+        "workers": workers,
+        "exact": exact,
+        "adapter": adapter,
+    }
+    if cluster is not None and replicas is None:
+        raise ModelError(f"the cluster {cluster} needs to know how many replicas: --replicas N")
     if adapter is not None:
         if backend not in ADAPTED:
             raise ModelError(f"{backend} takes no adapter; these do: {', '.join(ADAPTED)}")
@@ -83,7 +102,18 @@ def open_model(
     # A server is asked nothing before its first request.
     if backend == "openai" and remote == "refuse" and base_url and not is_loopback(base_url):
         raise ModelError(_refused(f"{name} at {_host(base_url)}"))
-    return opened
+    return opened if replicas is None else _hosted(opened, given, replicas, cluster, remote)
+
+
+def _hosted(
+    opened: Model, given: dict[str, Any], replicas: int, cluster: str | None, remote: Remote
+) -> Model:
+    """Return replicas of a model that was opened here as *given*."""
+    from pemand_abm.models.cluster import Cluster, Hosted, stays_here
+
+    if remote == "refuse" and not stays_here(cluster):
+        raise ModelError(_refused(f"the Ray cluster {cluster}"))
+    return Cluster(opened, Hosted(**given), replicas, cluster, stay=remote == "refuse")
 
 
 def _refused(what: str) -> str:

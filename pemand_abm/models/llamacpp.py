@@ -64,6 +64,7 @@ class LlamaCpp:
             raise ModelError(f"no model weights at {path}")
         self._path, self._workers, self._context = path, workers, context
         self._slots = 1 if exact else SHARED_SLOTS
+        self.at_once = workers * self._slots
         self._servers: list[Any] = []
         self._starting = threading.Lock()
         self.identity: dict[str, str | int | float | bool] = {

@@ -78,6 +78,7 @@ class OpenAI:
         pause: float = 1.0,
     ) -> None:
         self._name, self._in_flight, self._timeout = name, in_flight, timeout
+        self.at_once = in_flight
         self._attempts, self._pause = attempts, pause
         self._url, login = _split(base_url)
         self._key = _key()

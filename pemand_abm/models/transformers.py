@@ -44,6 +44,7 @@ class Transformers:
         if in_one_batch < 1:
             raise ModelError(f"workers must be 1 or more, found {in_one_batch}")
         self._checkpoint, self._in_one_batch = checkpoint, in_one_batch
+        self.at_once = in_one_batch
         self.require()
         if checkpoint.adapter is not None and find_spec("peft") is None:
             raise ModelError("an adapter needs the package peft: pip install peft")

@@ -54,6 +54,7 @@ class Vllm:
         if in_one_batch < 1:
             raise ModelError(f"workers must be 1 or more, found {in_one_batch}")
         self._checkpoint, self._in_one_batch = checkpoint, in_one_batch
+        self.at_once = in_one_batch
         release = self.require()
         self._processor = "cpu" in release
         # A float32 model is quicker than a bfloat16 one on a processor (design/MODELS.md §3).
