@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from itertools import product
 from pathlib import Path
@@ -91,6 +91,18 @@ class AnchorTable:
                 " own or rent, 15 and over"
             )
         return self._held(self.of_movers, (tenure, _band(age_of_head, AGE_EDGES, AGE_BANDS)))
+
+    def scaled(self, times: float) -> AnchorTable:
+        """Return the table of a region whose people make so many times as many trips."""
+
+        def larger(a: Anchor) -> Anchor:
+            return replace(a, value=a.value * times, se=a.se * times)
+
+        return replace(
+            self,
+            of_homes={cell: larger(a) for cell, a in self.of_homes.items()},
+            of_members={cell: larger(a) for cell, a in self.of_members.items()},
+        )
 
     def _held(self, anchors: Mapping, cell: tuple) -> Anchor:
         try:

@@ -226,6 +226,54 @@ def test_the_teacher_says_the_numbers_of_the_lesson(found):
     assert np.mean(numbers) == pytest.approx(5.5 / 2, abs=0.25)
 
 
+def read_of(example):
+    """Return the figure of similar people that a review's prompt tells, and what it is taught."""
+    told = re.search(
+        r"Similar people: .*? make about ([\d.]+) trips", example.messages[-1]["content"]
+    )
+    return float(told[1]), int(re.search(r"INTENTION: (\d+)", example.reply)[1])
+
+
+def test_a_recipe_that_leans_teaches_the_figure_that_is_told_or_says_that_it_departs(survey):
+    rule = recipe(lean=1.0, phases={"review": 1})
+    ids = made.training_households(survey, rule.surveys[0], 0)
+    reviews = [e for e in made._by_rule(rule, survey, ids) if e.phase == "review"]
+    assert len(reviews) == 120
+    departs = {"more": 0, "fewer": 0, "": 0}
+    for example in reviews:
+        told, taught = read_of(example)
+        near = int(told + 0.5)
+        way = "more" if taught > near else "fewer" if taught < near else ""
+        departs[way] += 1
+        assert example.reply.startswith(
+            f"REVIEW: The reasoning fits, and similar people make about {near} trip"
+        )
+        assert (f"but I make {way}" in example.reply) == bool(way)
+    # Here the first of a couple makes 4 trips as such people did, and the second 1 or 2, not 3.
+    assert departs[""] >= 40
+    assert departs["fewer"] >= 40
+
+
+def test_elsewhere_people_are_told_and_taught_other_figures(survey):
+    here, half = (recipe(lean=9.0, elsewhere=x, phases={"review": 1}) for x in (0.0, 0.5))
+    ids = made.training_households(survey, here.surveys[0], 0)
+    of = [
+        {
+            (e.household, i): read_of(e)
+            for i, e in enumerate(made._by_rule(rule, survey, ids))
+            if e.phase == "review"
+        }
+        for rule in (here, half)
+    ]
+    ratio = np.array([of[1][k][0] / of[0][k][0] for k in of[0]])
+    assert 0.3 < np.mean(np.abs(ratio - 1) > 0.05) < 0.6
+    assert ratio.min() > 0.45
+    assert ratio.max() < 2.1
+    assert all(taught == int(told + 0.5) for told, taught in of[1].values())
+    with pytest.raises(ValueError, match="elsewhere: goes with lean"):
+        recipe(elsewhere=0.5)
+
+
 def test_shares_are_the_recipes_and_no_prompt_stands_twice(found):
     chosen = made._shares(found, recipe(examples=30, phases={"review": 2, "round": 1}))
     assert [sum(e.phase == p for e in chosen) for p in ("review", "round")] == [20, 10]

@@ -11,7 +11,7 @@ import pandas as pd
 
 from pemand_abm import keys
 from pemand_abm.anchors import shipped_anchors
-from pemand_abm.answers import labelled
+from pemand_abm.answers import half_up, labelled
 from pemand_abm.dialogue import Model, Reply, Request, converse
 from pemand_abm.domains import DOMAINS, TRIPS
 from pemand_abm.errors import SettingsError
@@ -113,6 +113,12 @@ def _by_rule(recipe: Recipe, survey: Survey, ids: list[int | str]) -> list[Examp
     homes = homes_of(survey, ids)
     talks = [talk_of(h, survey, recipe, "checks", 1) for h in homes]
     lessons = [_lesson(t, expected) for t in talks]
+    if recipe.lean:
+        times = _elsewhere([t.household.id for t in talks], recipe)
+        talks = [replace(t, table=t.table.scaled(x)) for t, x in zip(talks, times, strict=True)]
+        lessons = [
+            _leaning(t, expected * x, recipe.lean * x) for t, x in zip(talks, times, strict=True)
+        ]
     source = "rules; trips expected of such members (cross-fitted)"
     found = _taught(survey, talks, Teacher(lessons), source)
     if "moderator" in recipe.phases:
@@ -215,6 +221,23 @@ def _lesson(talk: Talk, expected: pd.Series) -> Lesson:
     speakers = [float(by_member[m.id]) for m in home.speakers]
     whole = whole_trips(speakers, float(by_member.sum()) - talk.added)
     return Lesson(home, {m.name: n for m, n in zip(home.speakers, whole, strict=True)})
+
+
+def _elsewhere(ids: list[int | str], recipe: Recipe) -> list[float]:
+    """Return by how much more the region of each household travels than its survey's: 0.5 to 2."""
+    stays, times = (keys.uniforms(ids, recipe.seed, "elsewhere", part) for part in ("who", "times"))
+    return np.where(stays < recipe.elsewhere, 2 ** (2 * times - 1), 1.0).tolist()
+
+
+def _leaning(talk: Talk, expected: pd.Series, lean: float) -> Lesson:
+    """Teach what similar people make, and what is expected where that differs by *lean* trips."""
+    own = {}
+    for member in talk.household.speakers:
+        # As the prompt tells it, with one decimal.
+        similar = round(talk.member_anchor(member).value, 1)
+        mine = float(expected.get(member.id, similar))
+        own[member.name] = half_up(mine if abs(mine - similar) >= lean else similar)
+    return Lesson(talk.household, own, read=True)
 
 
 def _shares(found: list[Example], recipe: Recipe) -> list[Example]:

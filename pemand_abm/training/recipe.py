@@ -82,6 +82,11 @@ class Recipe(Strict):
     (as --model elsewhere) talks `candidates` times in the place of each household. `phases` are
     shares of the examples; a phase that is not named is not trained. `rates` is the folder whose
     census rates of moves are taught to households that are asked about relocation.
+
+    With `lean` (trips) a member is taught the figure of similar people, which the prompt tells, as
+    a whole number, and its own expected trips only where these differ by so much. `elsewhere` is
+    the share of households whose figures, told and taught, are those of a region that travels half
+    to twice as much, so that figures are read and not known by heart.
     """
 
     name: str
@@ -96,6 +101,8 @@ class Recipe(Strict):
     fit: Fit = Fit()
     rest: Rest | None = None
     rates: Path | None = None
+    lean: float = Field(default=0, ge=0)
+    elsewhere: float = Field(default=0, ge=0, le=1)
     seed: int = 0
 
     @model_validator(mode="after")
@@ -103,6 +110,12 @@ class Recipe(Strict):
         moves = any(s.decision == "relocation" for s in self.surveys)
         if moves and (self.rates is None or self.teacher != "rules"):
             raise ValueError("rates: relocation is taught with teacher: rules from a rates folder")
+        return self
+
+    @model_validator(mode="after")
+    def _elsewhere(self) -> Recipe:
+        if self.elsewhere and not self.lean:
+            raise ValueError("elsewhere: goes with lean, without which no told figure is taught")
         return self
 
     @model_validator(mode="after")

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pemand_abm import keys
+from pemand_abm.answers import half_up
 from pemand_abm.dialogue import Reply, Request
 from pemand_abm.people import Household, Member
 from pemand_abm.protocols.pemand import CRITERIA
@@ -28,10 +29,14 @@ SPOILT = 0.45
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """A household and the trips that each of its speakers is taught to say, by member's name."""
+    """A household and the trips that each of its speakers is taught to say, by member's name.
+
+    `read` says that a review repeats the figure of similar people as a whole number.
+    """
 
     household: Household
     own: Mapping[str, int]
+    read: bool = False
 
 
 class _Rules:
@@ -74,7 +79,7 @@ class Teacher(_Rules):
         if phase == "reasoning":
             return _reasoning(member, lesson.household)
         if phase == "review":
-            return _review(request, trips)
+            return _review(request, trips, lesson.read)
         if phase == "revise":
             return f"I {day_of(member, trips)}, which makes {told(trips)} on an ordinary weekday."
         if phase == "proposal":
@@ -228,10 +233,14 @@ def _reasoning(member: Member, home: Household) -> str:
     )
 
 
-def _review(request: Request, trips: int) -> str:
+def _review(request: Request, trips: int, read: bool) -> str:
     similar = re.search(r"Similar people: .*? make about ([\d.]+) trips", request.user)
     if similar is None:
         found = "fits what this household can do"
+    elif read:
+        theirs = half_up(float(similar[1]))
+        departs = "" if trips == theirs else f", but I make {'more' if trips > theirs else 'fewer'}"
+        found = f"fits, and similar people make about {told(theirs)}{departs}"
     else:
         gap = trips - float(similar[1])
         more = "as much as" if abs(gap) <= NEAR else "more than" if gap > 0 else "less than"
