@@ -349,9 +349,12 @@ def estimate_zones(zones: pd.DataFrame, direct: pd.DataFrame, groups: pd.DataFra
         own[heard], theta[heard], psi[heard], zones["group"][heard].nunique()
     )
     # A residual so large that no trip would be left says nothing of a zone.
-    heard &= between / (between + np.where(heard, psi, 1.0)) * (own - theta) + theta > 0
-    own, psi = np.where(heard, own, theta), np.where(heard, psi, 0.0)
-    gamma = np.where(heard & (between > 0), between / (between + psi + (between == 0)), 0.0)
+    total = between + np.where(heard, psi, 1.0)
+    gamma = np.divide(between, total, out=np.zeros_like(total), where=total > 0)
+    heard &= gamma * (own - theta) + theta > 0
+    own, psi, gamma = (
+        np.where(heard, mine, other) for mine, other in ((own, theta), (psi, 0.0), (gamma, 0.0))
+    )
     estimate = (gamma * own + (1 - gamma) * theta) * base
     found = pd.Series(estimate).groupby(zones["group"].to_numpy()).sum()
     scale = (groups["estimate"] / found.where(found > 0)).fillna(1.0)

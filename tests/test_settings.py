@@ -56,6 +56,8 @@ SECTIONS = [place for place in EVERY if any(other[:-1] == place for other in EVE
 @pytest.mark.parametrize("place", SECTIONS, ids=".".join)
 @pytest.mark.parametrize("given", ["none", 5, [7]], ids=str)
 def test_a_section_that_holds_something_else_is_told_its_keys(tmp_path, place, given):
+    if (place, given) == (("model",), "none"):
+        return  # A text is a model's name.
     said = said_of(tmp_path, at(place, given))
     key = next(other[-1] for other in EVERY if other[:-1] == place)
     assert "must be `key: value` lines" in said and key in said
@@ -73,8 +75,8 @@ def test_an_empty_section_is_told_its_keys_and_that_it_can_go(tmp_path):
     ("given", "said"),
     {
         "text for a count": (
-            {"negotiate": {"trips": "many"}},
-            "negotiate.trips: must be a whole number, got 'many'",
+            {"negotiate": {"terms": "many"}},
+            "negotiate.terms: must be a whole number, got 'many'",
         ),
         "half a count": ({"years": 1.5}, "years: must be a whole number, got 1.5"),
         "no year": ({"years": 0}, "years: must be greater than or equal to 1, got 0"),
