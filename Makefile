@@ -25,7 +25,7 @@ demo: $(VENV)/.installed
 
 ## test: run the tests (offline once installed)
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 ## train-test: run the tests of training, which need torch
 train-test: $(VENV)/.installed
