@@ -93,7 +93,7 @@ class AnchorTable:
         return self._held(self.of_movers, (tenure, _band(age_of_head, AGE_EDGES, AGE_BANDS)))
 
     def scaled(self, times: float) -> AnchorTable:
-        """Return the table of a region whose people make so many times as many trips."""
+        """Return the table of a region whose people make *times* as many trips, and move alike."""
 
         def larger(a: Anchor) -> Anchor:
             return replace(a, value=a.value * times, se=a.se * times)

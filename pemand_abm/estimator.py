@@ -352,9 +352,8 @@ def estimate_zones(zones: pd.DataFrame, direct: pd.DataFrame, groups: pd.DataFra
     total = between + np.where(heard, psi, 1.0)
     gamma = np.divide(between, total, out=np.zeros_like(total), where=total > 0)
     heard &= gamma * (own - theta) + theta > 0
-    own, psi, gamma = (
-        np.where(heard, mine, other) for mine, other in ((own, theta), (psi, 0.0), (gamma, 0.0))
-    )
+    own = np.where(heard, own, theta)
+    psi, gamma = np.where(heard, [psi, gamma], 0.0)
     estimate = (gamma * own + (1 - gamma) * theta) * base
     found = pd.Series(estimate).groupby(zones["group"].to_numpy()).sum()
     scale = (groups["estimate"] / found.where(found > 0)).fillna(1.0)

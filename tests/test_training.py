@@ -272,6 +272,8 @@ def test_elsewhere_people_are_told_and_taught_other_figures(survey):
     assert all(taught == int(told + 0.5) for told, taught in of[1].values())
     with pytest.raises(ValueError, match="elsewhere: goes with lean"):
         recipe(elsewhere=0.5)
+    with pytest.raises(ValueError, match="lean: goes with teacher: rules"):
+        recipe(lean=1.0, teacher="model", generator="scripted")
 
 
 def test_shares_are_the_recipes_and_no_prompt_stands_twice(found):

@@ -112,17 +112,17 @@ def _by_rule(recipe: Recipe, survey: Survey, ids: list[int | str]) -> list[Examp
     expected = expected_trips(survey, trained, recipe.seed)
     homes = homes_of(survey, ids)
     talks = [talk_of(h, survey, recipe, "checks", 1) for h in homes]
-    lessons = [_lesson(t, expected) for t in talks]
     if recipe.lean:
         times = _elsewhere([t.household.id for t in talks], recipe)
         talks = [replace(t, table=t.table.scaled(x)) for t, x in zip(talks, times, strict=True)]
-        lessons = [
-            _leaning(t, expected * x, recipe.lean * x) for t, x in zip(talks, times, strict=True)
-        ]
-    source = "rules; trips expected of such members (cross-fitted)"
+        lessons = [_leaning(t, expected, x, recipe.lean) for t, x in zip(talks, times, strict=True)]
+        source = "rules; the told figure of similar people, or trips expected (cross-fitted)"
+    else:
+        lessons = [_lesson(t, expected) for t in talks]
+        source = "rules; trips expected of such members (cross-fitted)"
     found = _taught(survey, talks, Teacher(lessons), source)
     if "moderator" in recipe.phases:
-        judged = [talk_of(h, survey, recipe, "judge", 1) for h in homes]
+        judged = [replace(t, pemand=replace(t.pemand, moderator="judge")) for t in talks]
         heard = _taught(survey, judged, Teacher(lessons, spoil=True), "rules; marks by rule")
         found += [e for e in heard if e.phase == "moderator"]
     return found
@@ -229,14 +229,17 @@ def _elsewhere(ids: list[int | str], recipe: Recipe) -> list[float]:
     return np.where(stays < recipe.elsewhere, 2 ** (2 * times - 1), 1.0).tolist()
 
 
-def _leaning(talk: Talk, expected: pd.Series, lean: float) -> Lesson:
-    """Teach what similar people make, and what is expected where that differs by *lean* trips."""
+def _leaning(talk: Talk, expected: pd.Series, times: float, lean: float) -> Lesson:
+    """Teach what similar people make, and what is expected where that differs by *lean* trips.
+
+    Where people travel so many *times* as much, both the expected trips and *lean* are multiplied.
+    """
     own = {}
     for member in talk.household.speakers:
         # As the prompt tells it, with one decimal.
         similar = round(talk.member_anchor(member).value, 1)
-        mine = float(expected.get(member.id, similar))
-        own[member.name] = half_up(mine if abs(mine - similar) >= lean else similar)
+        mine = times * float(expected[member.id]) if member.id in expected.index else similar
+        own[member.name] = half_up(mine if abs(mine - similar) >= times * lean else similar)
     return Lesson(talk.household, own, read=True)
 
 

@@ -113,7 +113,9 @@ class Recipe(Strict):
         return self
 
     @model_validator(mode="after")
-    def _elsewhere(self) -> Recipe:
+    def _lean(self) -> Recipe:
+        if self.lean and self.teacher != "rules":
+            raise ValueError("lean: goes with teacher: rules; the model says its own numbers")
         if self.elsewhere and not self.lean:
             raise ValueError("elsewhere: goes with lean, without which no told figure is taught")
         return self
