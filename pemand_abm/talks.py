@@ -89,12 +89,21 @@ class Talk:
             return self.table.household_trips(home.size, home.vehicles or 0)
         return self._moves(home.age_of_head)
 
-    def member_anchor(self, member: Member) -> Anchor:
+    def member_anchor(self, member: Member) -> float:
+        """Return what a member is told of similar people.
+
+        Trips a weekday: the mean of what people of this age and work make and of an equal share
+        of what households of this size and cars make. Or the chance of a move in a year.
+        """
         if self.domain.name == TRIPS.name:
-            return self.table.member_trips(member.middle_age, member.works)
+            share = self.household_anchor.value / self.household.size
+            return (self._own_trips(member) + share) / 2
         # Moves are counted by the age of the head; a minor moves with the head.
         age = member.middle_age
-        return self._moves(age if age >= 18 else self.household.age_of_head)
+        return self._moves(age if age >= 18 else self.household.age_of_head).value
+
+    def _own_trips(self, member: Member) -> float:
+        return self.table.member_trips(member.middle_age, member.works).value
 
     def _moves(self, age: int) -> Anchor:
         # Who does not own and does not say that he rents occupies a home as a renter does.
@@ -107,7 +116,7 @@ class Talk:
         """
         own, shared, home = self.member_anchor(member), self.household_anchor, self.household
         return Anchors(
-            phrase(f"{self.domain.name}_member", value=own.value, member=member, home=home),
+            phrase(f"{self.domain.name}_member", value=own, member=member, home=home),
             phrase(f"{self.domain.name}_household", value=shared.value, home=home),
         )
 
@@ -120,9 +129,7 @@ class Talk:
         if self.domain.name != TRIPS.name:
             return 0
         # Trips are counted for persons of five and over (PROTOCOLS §0).
-        return half_up(
-            sum(self.member_anchor(m).value for m in self.household.dependents if m.age >= 5)
-        )
+        return half_up(sum(self._own_trips(m) for m in self.household.dependents if m.age >= 5))
 
     @property
     def constraints(self) -> str:

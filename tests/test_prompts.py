@@ -25,6 +25,20 @@ from pemand_abm.talks import Talk
 ROOT = Path(__file__).resolve().parents[1]
 
 
+def test_a_member_is_told_half_of_people_like_him_and_half_of_his_share_of_such_households():
+    anchors = read_rates(ROOT / "synthpop" / "rates").anchors
+    child = member(3, 8, False, speaks=False)
+    home = household(member(1), member(2, 43, False), child)
+    talk = Talk(home, DOMAINS["trips"], "trips:1", 0, anchors, PemandSettings(), PersonaSettings())
+    for one in home.speakers:
+        alike = anchors.member_trips(one.middle_age, one.works).value
+        together = anchors.household_trips(3, home.vehicles or 0).value
+        told = re.search(r"make about ([\d.]+) trips", talk.anchors(one).member)
+        assert float(told[1]) == pytest.approx((alike + together / 3) / 2, abs=0.051)
+    # What is added for who does not speak is of such children alone.
+    assert talk.added == int(anchors.member_trips(child.middle_age, child.works).value + 0.5)
+
+
 @pytest.mark.parametrize("name", sorted(DOMAINS))
 def test_prompts_are_as_reviewed(name):
     home = household(member(1), member(2, 43, False), member(3, 8, False, speaks=False))

@@ -237,7 +237,7 @@ def _leaning(talk: Talk, expected: pd.Series, times: float, lean: float) -> Less
     own = {}
     for member in talk.household.speakers:
         # As the prompt tells it, with one decimal.
-        similar = round(talk.member_anchor(member).value, 1)
+        similar = round(talk.member_anchor(member), 1)
         mine = times * float(expected[member.id]) if member.id in expected.index else similar
         own[member.name] = half_up(mine if abs(mine - similar) >= times * lean else similar)
     return Lesson(talk.household, own, read=True)
