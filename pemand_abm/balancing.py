@@ -62,6 +62,35 @@ class Problem:
     belongs: np.ndarray
     """(n,) the only area that takes a seed household; -1 for every area."""
 
+    def parts(self) -> list[np.ndarray]:
+        """Return the zones of each part that depends on no other: areas, and what links them."""
+        number = linked([self.area, self.linked], len(self.zones))
+        return [np.flatnonzero(number == part) for part in range(number.max(initial=-1) + 1)]
+
+    def part(self, zones: np.ndarray) -> tuple[Problem, np.ndarray]:
+        """Return the problem of these zones alone, and the seed households that it is left with.
+
+        These are a whole part's (`parts`), so that nothing else has a say in it.
+        """
+        cells, cell = np.unique(self.cells[zones], return_inverse=True)
+        areas, area = np.unique(self.area[zones], return_inverse=True)
+        left = np.flatnonzero((self.belongs < 0) | np.isin(self.belongs, areas))
+        belongs = self.belongs[left]
+        of_part = Problem(
+            zones=[self.zones[z] for z in zones],
+            totals=self.totals[zones],
+            base=self.base[left],
+            incidence=self.incidence[left],
+            fine=self.fine,
+            cells=cell.reshape(len(zones), -1),
+            targets=self.targets[cells],
+            slack=self.slack[cells],
+            area=area,
+            linked=np.unique(self.linked[zones], return_inverse=True)[1],
+            belongs=np.where(belongs < 0, -1, np.searchsorted(areas, belongs)),
+        )
+        return of_part, left
+
 
 def linked(codes: list[np.ndarray], zones: int) -> np.ndarray:
     """Return a number a zone, equal where zones are tied by a chain of common areas."""

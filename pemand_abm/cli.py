@@ -6,10 +6,10 @@ A command reads its options, calls one function, and prints one result.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
@@ -22,6 +22,12 @@ from pemand_abm.cli_evaluate import evaluate
 from pemand_abm.cli_export import export
 from pemand_abm.cli_options import FILE, FOLDER, REMOTE, REMOTE_HELP, Commands, keeping, say
 from pemand_abm.cli_train import train
+
+if TYPE_CHECKING:
+    from pemand_abm.shards import Work
+
+SENT_HELP = "Whether the seed's households may go to workers on other machines (docs/privacy.md)"
+TRIPS_FILES = ("trips.parquet", "trips_by_zone.csv")  # An old population's go where none are made.
 
 
 @click.group(
@@ -51,21 +57,32 @@ main.add_command(train)
 @click.option(
     "--points", is_flag=True, help="Give each household a random point of its zone's polygon."
 )
+@click.option(
+    "--trips",
+    "rates",
+    type=FOLDER,
+    help="Draw everybody's trips of a weekday, too, from a folder of rates (synthpop/rates).",
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the random draws.")
 @click.option(
     "--workers",
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="Never changes the result.",
+    help="Processes that share the work, through Ray; never changes the result.",
 )
+@click.option("--cluster", help="The Ray cluster of the workers; one of this machine by default.")
+@click.option("--remote", type=REMOTE, default="refuse", show_default=True, help=SENT_HELP)
 def synthesize(
     region: Path | None,
     populationsim: Path | None,
     out: Path | None,
     points: bool,
+    rates: Path | None,
     seed: int,
     workers: int,
+    cluster: str | None,
+    remote: str,
 ) -> None:
     """Synthesize the households and persons of REGION, a folder with a recipe.yaml.
 
@@ -74,46 +91,64 @@ def synthesize(
     if (region is None) == (populationsim is None):
         raise click.UsageError("name a REGION, or a folder with --populationsim, one of the two")
     if populationsim is not None:
-        if points:
-            raise click.UsageError("--points needs polygons, which a PopulationSim folder lacks")
+        if points or rates:
+            option = "--points needs polygons" if points else "--trips needs a region's columns"
+            raise click.UsageError(f"{option}, which a PopulationSim folder lacks")
         _synthesize_project(populationsim, out, seed)
         return
     assert region is not None
-    from pemand_abm.fit import copies_of, named_by, write_fit_page
+    from pemand_abm.calibration import read_calibration
+    from pemand_abm.fit import named_by, write_fit_page
+    from pemand_abm.models.machines import working
     from pemand_abm.region import read_region
+    from pemand_abm.shards import Here, write_shards
     from pemand_abm.study import check_writable
-    from pemand_abm.synthesis import fit_summary, synthesize, write_population
+    from pemand_abm.surrogate import read_rates
+    from pemand_abm.synthesis import fit_summary
     from pemand_abm.tables import staging
 
-    known = read_region(region)
+    known = read_region(region, skims=False)
+    survey = read_rates(rates) if rates else None
+    calibration = read_calibration(region) if rates else None
     out = out or Path("outputs") / f"population-{known.recipe.name}"
     check_writable(out)
     given = known.placed is not None
     say(f"{'Reading the population of' if given else 'Synthesizing'} {known.recipe.title}")
-    population = synthesize(known, seed, workers)
-    if points:
-        from pemand_abm.geography import points_in
-
-        drawn = points_in(known.polygons, population.households["home_zone_id"], seed)
-        population = replace(population, households=population.households.join(drawn))
     homes = known.seed_households
-    with staging(out, last="fit_summary.csv") as place:
-        write_population(population, place)
+    with ExitStack() as done:
+        work: Work = Here()
+        if cluster or workers > 1:
+            work = done.enter_context(working(workers, cluster, remote))
+        place = done.enter_context(staging(out, "fit_summary.csv", TRIPS_FILES))
+        made = write_shards(known, seed, place, work, points, survey, calibration, _told())
         if not given:
             write_fit_page(
                 place,
                 known.recipe.title,
-                population.fit,
+                made.fit,
                 homes,
-                copies_of(population.households["seed_id"], homes.index),
+                made.copies,
                 [c for c in homes if c not in {"weight", *named_by(known.controls)}],
                 known.polygons.assign(district=known.zones["district"]),
                 known.recipe.zone,
             )
     if not given:
-        click.echo(fit_summary(population.fit).to_string(float_format="{:,.2f}".format))
-    count = f"{len(population.households):,} households, {len(population.persons):,} persons"
+        click.echo(fit_summary(made.fit).to_string(float_format="{:,.2f}".format))
+    count = f"{made.households:,} households, {made.persons:,} persons"
     click.echo(f"{count} in {out}" + ("" if given else f"; open {out / 'fit.html'}"))
+
+
+def _told() -> Callable[[int, int], None]:
+    """Return what says every ten seconds how far the writing of a population is."""
+    said = time.monotonic()
+
+    def told(households: int, of: int) -> None:
+        nonlocal said
+        if time.monotonic() - said >= 10:
+            said = time.monotonic()
+            say(f"{households:,} of {of:,} households are written")
+
+    return told
 
 
 def _synthesize_project(folder: Path, out: Path | None, seed: int) -> None:

@@ -99,6 +99,33 @@ class Solution:
     fit: pd.DataFrame
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Taken:
+    """Which seed households some zones take, how often: an entry for each pair that is there."""
+
+    zone: np.ndarray
+    """Places of zones in the frame, ascending."""
+    kind: np.ndarray
+    """Places of households in the seed, ascending within a zone."""
+    times: np.ndarray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reached:
+    """What some zones came to: a row for each of them, a column for each control."""
+
+    zones: np.ndarray
+    """Places in the frame."""
+    balanced: np.ndarray
+    result: np.ndarray
+    steps: np.ndarray
+    """Of the balancing, by zone."""
+    persons: np.ndarray
+    """Members of the households, by zone."""
+    copies: np.ndarray
+    """How often each of the seed's households was taken, by all these zones."""
+
+
 def solve(
     frame: Frame,
     households: pd.DataFrame,
@@ -113,9 +140,42 @@ def solve(
     `synthesize`.
     """
     problem, controls = problem_of(frame, households, persons)
-    weights, steps = balance(problem, most)
-    counts = round_weights(problem, weights, seed)
-    return Solution(counts, _fit(frame, controls, problem, weights, counts, steps))
+    size = np.zeros(len(households))
+    parts = [solve_part(problem, controls, z, size, seed, most) for z in problem.parts()]
+    counts = np.zeros((len(frame.zones), len(households)), dtype="int64")
+    for taken, _ in parts:
+        counts[taken.zone, taken.kind] = taken.times
+    return Solution(counts, fit_of(frame, controls, problem, [reached for _, reached in parts]))
+
+
+@one_thread
+def solve_part(
+    problem: Problem,
+    controls: list[Control],
+    zones: np.ndarray,
+    size: np.ndarray,
+    seed: int,
+    most: float = MOST_EXPANSION,
+) -> tuple[Taken, Reached]:
+    """Solve one part of a problem (`balancing.Problem.parts`), which no other part depends on.
+
+    *size* (n,) are the members of each of the seed's households.
+    """
+    own, kinds = problem.part(zones)
+    weights, steps = balance(own, most)
+    counts = round_weights(own, weights, seed)
+    values = np.column_stack([c.values[kinds] for c in controls])
+    zone, kind = np.nonzero(counts)
+    taken = Taken(zones[zone], kinds[kind], counts[zone, kind])
+    reached = Reached(
+        zones,
+        weights @ values,
+        counts @ values,
+        steps,
+        (counts @ size[kinds]).astype("int64"),
+        np.bincount(kinds, counts.sum(axis=0), len(problem.base)).astype("int64"),
+    )
+    return taken, reached
 
 
 def problem_of(
@@ -183,7 +243,7 @@ def _given(region: Region, placed: pd.Series) -> Population:
     at = region.zones.index.get_indexer(placed)
     kind = np.argsort(at, kind="stable")
     population = Population(
-        *_tables(region, region.seed_households, at[kind], kind),
+        *tables_of(region, region.seed_households, at[kind], kind),
         region.group_quarters.rename("persons").rename_axis("zone_id").to_frame(),
         pd.DataFrame(columns=FIT),
     )
@@ -345,14 +405,21 @@ def _expand(
     """Return households and persons, each seed household as often as a zone counts it."""
     zone, kind = np.nonzero(counts)
     times = counts[zone, kind]
-    return _tables(region, seed, np.repeat(zone, times), np.repeat(kind, times))
+    return tables_of(region, seed, np.repeat(zone, times), np.repeat(kind, times))
 
 
-def _tables(
-    region: Region, seed: pd.DataFrame, zone: np.ndarray, kind: np.ndarray
+def tables_of(
+    region: Region,
+    seed: pd.DataFrame,
+    zone: np.ndarray,
+    kind: np.ndarray,
+    first: tuple[int, int] = (1, 1),
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the tables of households by the positions of their zones and seed households."""
-    ids = np.arange(1, len(kind) + 1, dtype="int64")
+    """Return the tables of households by the positions of their zones and seed households.
+
+    *first* are the ids of the first household and of the first person.
+    """
+    ids = np.arange(first[0], first[0] + len(kind), dtype="int64")
     places, copied = (
         region.zones.iloc[zone],
         seed.drop(columns="weight", errors="ignore").iloc[kind],
@@ -371,7 +438,7 @@ def _tables(
     many = size[kind]
     start = (np.cumsum(size) - size)[kind]
     rows = np.repeat(start - (np.cumsum(many) - many), many) + np.arange(many.sum())
-    index = pd.RangeIndex(1, len(rows) + 1, name="person_id").astype("int64")
+    index = pd.RangeIndex(first[1], first[1] + len(rows), name="person_id").astype("int64")
     persons = members.iloc[rows].set_axis(index)
     persons.insert(0, "household_id", np.repeat(ids, many))
     return households, persons
@@ -406,20 +473,22 @@ def check_population(population: Population, totals: pd.Series) -> None:
         raise TableError(listed(problems, "synthesized population"))
 
 
-@one_thread
-def _fit(
-    frame: Frame,
-    controls: list[Control],
-    problem: Problem,
-    weights: np.ndarray,
-    counts: np.ndarray,
-    steps: np.ndarray,
+def fit_of(
+    frame: Frame, controls: list[Control], problem: Problem, parts: list[Reached]
 ) -> pd.DataFrame:
     """Return the fit of every control in the file's order, with notes on what was not met."""
-    by_name = {(c.geography, c.target): c for c in controls}
-    parts = []
+    zones = np.concatenate([part.zones for part in parts])
+    order = np.argsort(zones)
+
+    def together(field: str) -> np.ndarray:
+        return np.concatenate([getattr(part, field) for part in parts])[order]
+
+    balanced, result, steps = map(together, ("balanced", "result", "steps"))
+    column = {(c.geography, c.target): k for k, c in enumerate(controls)}
+    found = []
     for row in frame.controls.itertuples():
-        control = by_name[row.geography, row.target]
+        k = column[row.geography, row.target]
+        control = controls[k]
         areas, code = frame.totals[row.geography].index, _codes(frame, row.geography)
         part = pd.DataFrame(
             {
@@ -427,8 +496,8 @@ def _fit(
                 "zone": areas.astype(str),
                 "target": row.target,
                 "control": control.wanted,
-                "balanced": np.bincount(code, weights @ control.values, len(areas)),
-                "result": np.bincount(code, counts @ control.values, len(areas)),
+                "balanced": np.bincount(code, balanced[:, k], len(areas)),
+                "result": np.bincount(code, result[:, k], len(areas)),
             }
         ).assign(difference=lambda d: d["result"] - d["control"])
         live = np.bincount(code, problem.totals, len(areas)) > 0
@@ -443,8 +512,8 @@ def _fit(
             RELAXED: live & loose & (not absent),
             f"balancing stopped after {NEWTON_STEPS} steps": live & stuck,
         }
-        parts.append(part.assign(note=_joined(notes)))
-    fit = pd.concat(parts, ignore_index=True)
+        found.append(part.assign(note=_joined(notes)))
+    fit = pd.concat(found, ignore_index=True)
     return fit.assign(zone=as_ids(fit["zone"]))
 
 
@@ -523,7 +592,12 @@ def write_population(population: Population, out: Path) -> None:
     write_parquet(population.households, out / "households.parquet")
     write_parquet(population.persons, out / "persons.parquet")
     write_parquet(population.group_quarters, out / "group_quarters.parquet")
-    write_csv(population.fit.set_index(["geography", "zone", "target"]), out / "fit.csv")
-    write_csv(fit_summary(population.fit), out / "fit_summary.csv")
-    for name, table in summaries(population.fit).items():
+    write_fit(population.fit, out)
+
+
+def write_fit(fit: pd.DataFrame, out: Path) -> None:
+    """Write how well the controls are met, as `fit.csv` and its summaries."""
+    write_csv(fit.set_index(["geography", "zone", "target"]), out / "fit.csv")
+    write_csv(fit_summary(fit), out / "fit_summary.csv")
+    for name, table in summaries(fit).items():
         write_csv(table, out / f"{name}.csv")

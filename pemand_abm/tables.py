@@ -13,11 +13,18 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from pemand_abm.errors import PemandError, TableError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+ROWS_OF_A_GROUP = 1024 * 1024
+"""What pyarrow takes where nobody says otherwise."""
 
 
 def read_columns(
@@ -178,6 +185,64 @@ def write_parquet(table: pd.DataFrame, path: Path) -> None:
         # Else pandas hides ids that happen to be a range in the file's metadata.
         named = True if table.index.name else None
         table.to_parquet(temporary, engine="pyarrow", compression="zstd", index=named)
+
+
+def as_arrow(table: pd.DataFrame) -> pa.Table:
+    """Return a table with its named index as `write_parquet` writes it."""
+    import pyarrow as pa
+
+    return pa.Table.from_pandas(table, preserve_index=True)
+
+
+class Appended:
+    """A parquet file to which parts of a table are added; `appending` gives it.
+
+    `rows` are those added so far. At most a group of them is held in memory.
+    """
+
+    def __init__(self, file: pq.ParquetWriter, group: int) -> None:
+        self._file, self._group = file, group
+        self._held: list[pa.Table] = []
+        self._count = self.rows = 0
+
+    def add(self, part: pa.Table) -> None:
+        """Write a part after those before it."""
+        self._held.append(part.cast(self._file.schema))
+        self._count += part.num_rows
+        self.rows += part.num_rows
+        while self._count >= self._group:
+            self._write(self._group)
+
+    def end(self) -> None:
+        """Write what is held; an empty table is a table, too."""
+        if self._count or not self.rows:
+            self._write(self._count)
+
+    def _write(self, rows: int) -> None:
+        import pyarrow as pa
+
+        held = pa.concat_tables(self._held or [self._file.schema.empty_table()])
+        self._file.write_table(held.slice(0, rows).combine_chunks(), row_group_size=self._group)
+        self._held = [held.slice(rows)]
+        self._count -= rows
+
+
+@contextmanager
+def appending(path: Path, schema: pa.Schema, group: int = ROWS_OF_A_GROUP) -> Iterator[Appended]:
+    """Give a parquet file for a table in parts, the same bytes as `write_parquet` of the whole.
+
+    The file takes its name when the block ends well. Another *group* than the whole's makes
+    another file.
+    """
+    import pyarrow.parquet as pq
+
+    with (
+        writing(path) as temporary,
+        pq.ParquetWriter(temporary, schema, compression="zstd") as file,
+    ):
+        parts = Appended(file, group)
+        yield parts
+        parts.end()
 
 
 def write_csv(table: pd.DataFrame, path: Path) -> None:

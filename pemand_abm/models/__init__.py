@@ -109,7 +109,8 @@ def _hosted(
     opened: Model, given: dict[str, Any], replicas: int, cluster: str | None, remote: Remote
 ) -> Model:
     """Return replicas of a model that was opened here as *given*."""
-    from pemand_abm.models.cluster import Cluster, Hosted, stays_here
+    from pemand_abm.models.cluster import Cluster, Hosted
+    from pemand_abm.models.machines import stays_here
 
     if remote == "refuse" and not stays_here(cluster):
         raise ModelError(_refused(f"the Ray cluster {cluster}"))

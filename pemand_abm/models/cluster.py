@@ -12,21 +12,19 @@ their calls repeated by Ray, which could not know what the journal has already.
 from __future__ import annotations
 
 import os
-import socket
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 from pemand_abm import keys
 from pemand_abm.dialogue import Model, Reply, Request
 from pemand_abm.errors import ModelError, PemandError
-from pemand_abm.models import is_loopback, open_model
+from pemand_abm.models import open_model
+from pemand_abm.models.machines import Joined, first_line, join, require
 
 MOST_SENT = 3
 """How often one request is sent: a request that ends three replicas is at fault itself."""
@@ -220,8 +218,8 @@ class Cluster:
         self.identity = model.identity
         self._at_once = max(1, int(getattr(model, "at_once", 1)))
         self._seats = [_Seat() for _ in range(replicas)]
+        self._joined: Joined | None = None
         self._ray: Any = None
-        self._ours = False
         self._cards = 0
         self.lost = self.sent_again = 0
         self._notes: dict[str, None] = {}
@@ -268,13 +266,12 @@ class Cluster:
 
     def close(self) -> None:
         """End the replicas, and the cluster where it was started here."""
-        if self._ray is None:
+        if self._joined is None:
             return
         for seat in self._seats:
             self._end(seat)
-        if self._ours:
-            self._ray.shutdown()
-        self._ray = None
+        self._joined.leave()
+        self._joined = self._ray = None
 
     def _hand_out(self, queues: Queues, requests: Sequence[Request], sent: list[int]) -> None:
         """Start replicas that are lacking, and send requests to those that can take them."""
@@ -335,7 +332,7 @@ class Cluster:
             self._lose(seat, queues, requests, sent, fault)
             return []
         except (exceptions.RayError, ConnectionError) as fault:
-            raise ModelError(f"the Ray cluster failed: {_line(fault)}; {GO_ON}") from fault
+            raise ModelError(f"the Ray cluster failed: {first_line(fault)}; {GO_ON}") from fault
         if not seat.ready:
             self._welcome(seat, *heard)
             return []
@@ -378,15 +375,15 @@ class Cluster:
         if seat.deaths >= MOST_STARTS:
             raise ModelError(
                 f"a replica of {self._hosted.name} died {seat.deaths} times without an answer: "
-                f"{_line(fault)}; its log is in Ray's folder, /tmp/ray/session_latest/logs; "
+                f"{first_line(fault)}; its log is in Ray's folder, /tmp/ray/session_latest/logs; "
                 + GO_ON
             )
         for position in had:
             if sent[position] >= MOST_SENT:
                 who = ", ".join(requests[position].label) or "a request"
                 raise ModelError(
-                    f"{sent[position]} replicas died with the request of {who}: {_line(fault)}; "
-                    + GO_ON
+                    f"{sent[position]} replicas died with the request of {who}: "
+                    f"{first_line(fault)}; {GO_ON}"
                 )
         queues.give_back(had)
 
@@ -404,43 +401,11 @@ class Cluster:
             self._ray.kill(actor)
 
     def _connect(self) -> None:
-        if self._ray is not None:
+        if self._joined is not None:
             return
-        # Ray reports its use to its makers where nobody says otherwise.
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        import ray
-
-        _reach(self._address)
-        told: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
-        try:
-            if self._address is None:
-                # "local", since RAY_ADDRESS would else send the data to another cluster unasked.
-                ray.init(
-                    address="local",
-                    num_cpus=len(self._seats),
-                    include_dashboard=False,
-                    object_store_memory=OBJECT_STORE_BYTES,
-                    **told,
-                )
-            else:
-                ray.init(address=self._address, **told)
-        except (OSError, RuntimeError, ValueError) as fault:
-            where = self._address or "on this machine"
-            raise ModelError(f"no Ray cluster {where}: {_line(fault)}") from fault
-        self._ray, self._ours = ray, True
-        self._check()
-
-    def _check(self) -> None:
-        """Fail now where the cluster is too small, or has machines that data may not go to."""
-        machines = {node["NodeManagerAddress"] for node in self._ray.nodes() if node["Alive"]}
-        if self._stay and len(machines) > 1:
-            self.close()
-            raise ModelError(
-                f"the Ray cluster has {len(machines)} machines, and would be sent what survey and "
-                "synthetic households say of their members. Where these data may leave, say so: "
-                "`remote: allow` in the scenario, or --remote allow (docs/privacy.md)"
-            )
-        has = self._ray.cluster_resources()
+        self._joined = join(self._address, len(self._seats), OBJECT_STORE_BYTES, self._stay)
+        self._ray = self._joined.ray
+        has = self._joined.has
         self._cards = int(self._hosted.backend in ON_A_CARD and has.get("GPU", 0) > 0)
         for what, name, each in (("CPU", "cores", 1), ("GPU", "graphics cards", self._cards)):
             if len(self._seats) * each > has.get(what, 0):
@@ -449,37 +414,3 @@ class Cluster:
                     f"{len(self._seats)} replicas need {len(self._seats) * each} {name}, one each; "
                     f"the Ray cluster has {has.get(what, 0):g}"
                 )
-
-
-def require() -> None:
-    """Raise ModelError where Ray is not installed."""
-    if find_spec("ray") is None:
-        raise ModelError("replicas need the package ray: pip install 'pemand-abm[cluster]'")
-
-
-def stays_here(address: str | None) -> bool:
-    """Say whether a cluster's address is this machine's own (`models.is_loopback`).
-
-    >>> [stays_here(a) for a in (None, "127.0.0.1:6379", "ray://10.0.0.7:10001", "auto")]
-    [True, True, False, False]
-    """
-    return address is None or is_loopback(address if "://" in address else f"ray://{address}")
-
-
-def _reach(address: str | None) -> None:
-    """Fail within seconds where nothing listens: Ray itself tries for many minutes."""
-    if address is None or address == "auto":
-        return
-    given = urlsplit(address if "://" in address else f"ray://{address}")
-    try:
-        socket.create_connection((given.hostname or "", given.port or 10001), timeout=10).close()
-    except (OSError, ValueError) as fault:
-        raise ModelError(
-            f"no Ray cluster at {address}: {fault}; start one (`ray start --head`), or name its "
-            "address, such as ray://HOST:10001"
-        ) from fault
-
-
-def _line(fault: BaseException) -> str:
-    """Return the first line of what Ray says, which can take pages."""
-    return next(iter(str(fault).strip().splitlines()), type(fault).__name__)
