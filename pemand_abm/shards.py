@@ -1,4 +1,4 @@
-"""A population in shards: solved by coarse areas, written by blocks of zones, on any worker.
+"""A population in shards: solved by coarse areas, written by blocks, on any worker.
 
 No process holds the whole population. Coarse areas that share nothing are solved one by one; then
 the tables are made block by block, and appended to their files in the order of the zones. Where
@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pemand_abm.balancing import MOST_EXPANSION, Problem
 from pemand_abm.calibration import Calibration
@@ -42,7 +43,7 @@ from pemand_abm.synthesis import (
 from pemand_abm.tables import appending, as_arrow, write_csv, write_parquet
 
 BLOCK = 50_000
-"""Households of a block, at least; a zone is never divided."""
+"""Households of a block, but for the last."""
 
 
 class Work(Protocol):
@@ -155,7 +156,8 @@ def write_shards(
             name: files.enter_context(appending(out / f"{name}.parquet", table.schema))
             for name, table in _shapes(asked).items()
         }
-        for found, by_zone in _blocks(standing, work, shards, totals, persons, block):
+        for found, by_zone in _blocks(standing, work, shards, totals, block):
+            found["persons"] = _numbered(found["persons"], tables["persons"].rows)
             for name, table in found.items():
                 tables[name].add(table)
             zones.append(by_zone)
@@ -166,13 +168,19 @@ def write_shards(
     )
     if rates is not None:
         counts = {"households": totals, "persons": persons}
-        trips = pd.concat(zones).reindex(region.zones.index, fill_value=0)
+        trips = pd.concat(zones).groupby(level=0).sum().reindex(region.zones.index, fill_value=0)
         write_csv(pd.DataFrame(counts, region.zones.index).join(trips), out / "trips_by_zone.csv")
     fit = pd.DataFrame(columns=FIT)
     if problem is not None:
         fit = fit_of(frame_of(region), controls, problem, reached)
     write_fit(fit, out)
     return Made(fit, copies, int(totals.sum()), int(persons.sum()))
+
+
+def _numbered(persons: pa.Table, before: int) -> pa.Table:
+    """Return a block's persons with their ids, where so many persons were before."""
+    at = persons.schema.get_field_index("person_id")
+    return persons.set_column(at, persons.field(at), pc.add(persons.column(at), before))
 
 
 def _solved(
@@ -224,43 +232,35 @@ def _blocks(
     work: Work,
     shards: list[tuple[np.ndarray, Any]],
     totals: np.ndarray,
-    persons: np.ndarray,
     block: int,
 ) -> Iterator[tuple[dict[str, pa.Table], pd.DataFrame]]:
     """Yield the blocks in the order of the zones; few more than are worked on are ever there."""
-    starts = (np.cumsum(totals) - totals, np.cumsum(persons) - persons)
+    ends = np.cumsum(totals)
     ahead: deque[Any] = deque()
-    for begin, end in _cuts(totals, block):
-        own = [taken for zones, taken in shards if ((zones >= begin) & (zones < end)).any()]
-        first = (int(starts[0][begin]) + 1, int(starts[1][begin]) + 1)
-        ahead.append(work.call(_block, standing, begin, end, totals[begin:end], first, *own))
+    for start in range(0, max(int(ends[-1]), 1), block):
+        stop = min(start + block, int(ends[-1]))
+        zones = np.arange(np.searchsorted(ends, start, "right"), np.searchsorted(ends, stop) + 1)
+        zones = zones[zones < len(totals)]
+        before = ends[zones] - totals[zones]
+        own = [taken for held, taken in shards if np.isin(held, zones).any()]
+        counts = np.minimum(ends[zones], stop) - np.maximum(before, start)
+        skipped = start - int(before[0]) if len(zones) else 0
+        ahead.append(work.call(_block, standing, zones, counts, skipped, start + 1, *own))
         if len(ahead) >= 2 * work.at_once - 1:
             yield work.get(ahead.popleft())
     while ahead:
         yield work.get(ahead.popleft())
 
 
-def _cuts(totals: np.ndarray, block: int) -> Iterator[tuple[int, int]]:
-    """Yield the bounds of runs of zones with *block* households or more; the rest comes last.
-
-    >>> list(_cuts(np.array([3, 4, 0, 9, 1]), 5))
-    [(0, 2), (2, 4), (4, 5)]
-    """
-    begin, held = 0, 0
-    for zone, count in enumerate(totals.tolist()):
-        held += count
-        if held >= block:
-            yield begin, zone + 1
-            begin, held = zone + 1, 0
-    if begin < len(totals):
-        yield begin, len(totals)
-
-
 def _block(
-    asked: Asked, begin: int, end: int, totals: np.ndarray, first: tuple[int, int], *parts: Taken
+    asked: Asked, zones: np.ndarray, counts: np.ndarray, skipped: int, first: int, *parts: Taken
 ) -> tuple[dict[str, pa.Table], pd.DataFrame]:
-    """Return the tables of the zones from *begin* to before *end*, and their trips by zone."""
-    held = [(part.zone >= begin) & (part.zone < end) for part in parts]
+    """Return tables of so many households of consecutive zones, and their trips by zone.
+
+    *skipped* households of the first zone are another block's; *first* is the first one's id.
+    Persons are numbered from 1, for nobody knows here how many were before.
+    """
+    held = [np.isin(part.zone, zones) for part in parts]
 
     def inside(field: str) -> np.ndarray:
         pieces = [getattr(p, field)[own] for p, own in zip(parts, held, strict=True)]
@@ -268,23 +268,24 @@ def _block(
 
     zone, kind, times = map(inside, ("zone", "kind", "times"))
     order = np.argsort(zone, kind="stable")
-    zone, kind = (np.repeat(a[order], times[order]) for a in (zone, kind))
+    mine = slice(skipped, skipped + int(counts.sum()))
+    zone, kind = (np.repeat(a[order], times[order])[mine] for a in (zone, kind))
     tables = _tables(asked, zone, kind, first)
     homes = tables["households"]
-    within = asked.region.zones.index[begin:end]
+    within = asked.region.zones.index[zones]
     nobody = pd.DataFrame(columns=["persons"], index=within)
     check_population(
-        Population(homes, tables["persons"], nobody, nobody), pd.Series(totals, within)
+        Population(homes, tables["persons"], nobody, nobody), pd.Series(counts, within)
     )
     trips = pd.DataFrame(index=within)
     if "trips" in tables:
         drawn = tables["trips"][["value", *PURPOSES]].rename(columns={"value": "trips"})
-        trips = drawn.groupby(homes["home_zone_id"]).sum().reindex(within, fill_value=0)
+        trips = drawn.groupby(homes["home_zone_id"]).sum()
     return {name: as_arrow(table) for name, table in tables.items()}, trips
 
 
 def _tables(
-    asked: Asked, zone: np.ndarray, kind: np.ndarray, first: tuple[int, int] = (1, 1)
+    asked: Asked, zone: np.ndarray, kind: np.ndarray, first: int = 1
 ) -> dict[str, pd.DataFrame]:
     region = asked.region
     homes, people = tables_of(region, region.seed_households, zone, kind, first)

@@ -413,13 +413,13 @@ def tables_of(
     seed: pd.DataFrame,
     zone: np.ndarray,
     kind: np.ndarray,
-    first: tuple[int, int] = (1, 1),
+    first: int = 1,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the tables of households by the positions of their zones and seed households.
 
-    *first* are the ids of the first household and of the first person.
+    *first* is the id of the first household; persons are numbered from 1.
     """
-    ids = np.arange(first[0], first[0] + len(kind), dtype="int64")
+    ids = np.arange(first, first + len(kind), dtype="int64")
     places, copied = (
         region.zones.iloc[zone],
         seed.drop(columns="weight", errors="ignore").iloc[kind],
@@ -438,7 +438,7 @@ def tables_of(
     many = size[kind]
     start = (np.cumsum(size) - size)[kind]
     rows = np.repeat(start - (np.cumsum(many) - many), many) + np.arange(many.sum())
-    index = pd.RangeIndex(first[1], first[1] + len(rows), name="person_id").astype("int64")
+    index = pd.RangeIndex(1, len(rows) + 1, name="person_id").astype("int64")
     persons = members.iloc[rows].set_axis(index)
     persons.insert(0, "household_id", np.repeat(ids, many))
     return households, persons
