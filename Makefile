@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 MODEL ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test train-test lint docs bench check clean
+.PHONY: help demo test slow-test train-test lint docs bench check clean
 
 ## help: list the targets
 help:
@@ -26,6 +26,10 @@ demo: $(VENV)/.installed
 ## test: run the tests (offline once installed)
 test: $(VENV)/.installed
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+
+## slow-test: run the tests that take ten seconds or more
+slow-test: $(VENV)/.installed
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m slow
 
 ## train-test: run the tests of training, which need torch
 train-test: $(VENV)/.installed

@@ -13,4 +13,4 @@ python=${PYTHON:-.venv/bin/python}
 [ -d "$folder/others" ] || { "$python" -m venv "$folder/others"
   "$folder/others/bin/pip" install --quiet 'pandas<3' urbansim==3.3 matsim-tools==0.0.22 gmnspy==0.3.5; }
 ACTIVITYSIM_PYTHON=$PWD/$folder/activitysim/bin/python PROGRAMS_PYTHON=$PWD/$folder/others/bin/python \
-  "$python" -m pytest -m slow -v tests/test_exporters_programs.py
+  "$python" -m pytest -m programs -v tests/test_exporters_programs.py

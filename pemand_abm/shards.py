@@ -245,11 +245,13 @@ def _blocks(
         own = [taken for held, taken in shards if np.isin(held, zones).any()]
         counts = np.minimum(ends[zones], stop) - np.maximum(before, start)
         skipped = start - int(before[0]) if len(zones) else 0
-        ahead.append(work.call(_block, standing, zones, counts, skipped, start + 1, *own))
+        # Two results, since what is kept of one would keep both in the workers' store.
+        given = (standing, zones, counts, skipped, start + 1, *own)
+        ahead.append(work.call(_block, *given, returns=2))
         if len(ahead) >= 2 * work.at_once - 1:
-            yield work.get(ahead.popleft())
+            yield tuple(map(work.get, ahead.popleft()))
     while ahead:
-        yield work.get(ahead.popleft())
+        yield tuple(map(work.get, ahead.popleft()))
 
 
 def _block(

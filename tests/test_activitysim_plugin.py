@@ -208,7 +208,7 @@ def test_every_setting_and_column_is_documented():
     assert len(settings) == 4 and all(f"| `{name}` |" in told for name in settings)
 
 
-@pytest.mark.slow
+@pytest.mark.programs
 @pytest.mark.timeout(3_600)
 def test_activitysim_runs_its_example_with_both_steps(tmp_path):
     script = ROOT / "benchmarks" / "activitysim_plugin.sh"

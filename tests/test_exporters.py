@@ -254,6 +254,7 @@ HOMES = st.lists(
 
 @settings(deadline=None)
 @given(HOMES)
+@pytest.mark.slow
 def test_tours_take_up_all_trips_but_a_last_single_one(rows):
     index = pd.RangeIndex(1, len(rows) + 1, name="household_id")
     trips = pd.DataFrame(rows, columns=list(PURPOSES), index=index)

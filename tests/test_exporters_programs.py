@@ -16,7 +16,7 @@ from test_run import pemand, run
 from pemand_abm.exporters.source import open_source
 
 ROOT = Path(__file__).resolve().parents[1]
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.programs, pytest.mark.timeout(1500)]
 
 
 @pytest.fixture(scope="module")

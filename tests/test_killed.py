@@ -70,6 +70,7 @@ def contents(out):
     return {p.name: p.read_bytes() for p in files}
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_five_times_ends_with_the_bytes_of_an_undisturbed_one(tmp_path):
     scenario = write_study(tmp_path, negotiate={"trips": 12, "relocation": 4, "shared_trip": 2})
     whole, out, plugins = tmp_path / "whole", tmp_path / "out", slow_model(tmp_path / "plugins")

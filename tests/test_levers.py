@@ -292,6 +292,7 @@ def test_what_is_built_adds_up_and_stands_in_the_land_use(acting, region):
     assert more.loc[35].tolist() == [0, 100, 100, 0]
 
 
+@pytest.mark.slow
 def test_new_homes_are_moved_into_and_none_is_lost(tmp_path):
     base = write_study(tmp_path, negotiate={"trips": 0, "relocation": 0})
     levers = {"new_housing": {"area": [35], "dwellings": 30}}
@@ -371,6 +372,7 @@ def test_text_of_an_announcement_cannot_pass_for_a_part_of_the_protocol(acting, 
     assert "\n" not in said and "FINAL_TRIPS" not in said and "DECISION" not in said
 
 
+@pytest.mark.slow
 def test_only_households_whose_facts_changed_negotiate_again(tmp_path):
     base = write_study(tmp_path, negotiate={"trips": 12, "relocation": 8})
     policy = tmp_path / "rents.yaml"
@@ -448,6 +450,7 @@ def test_of_two_entries_of_one_zone_the_later_start_counts(acting):
     assert set(policy.factors.loc[drives & (homes == 20), "hbw"]) == {1 + (4.0**-0.05 - 1)}
 
 
+@pytest.mark.slow
 def test_a_lever_that_starts_after_the_run_is_named_and_changes_nothing(tmp_path):
     base = write_study(tmp_path, negotiate={"trips": 2, "relocation": 0})
     late = write_late(tmp_path, base)
@@ -468,6 +471,7 @@ def write_late(folder, base):
     return late
 
 
+@pytest.mark.slow
 def test_a_lever_of_a_forecasts_second_year_leaves_the_first_as_it_was_and_acts_once(tmp_path):
     base = write_study(tmp_path, negotiate={"trips": 2, "relocation": 0}, years=3)
     later = tmp_path / "later.yaml"
@@ -659,6 +663,7 @@ def test_levers_that_can_act_have_no_faults(faults):
     assert not faults(MOVED) and not faults(PRESENT) and not faults(from_year(2021, MOVED))
 
 
+@pytest.mark.slow
 def test_levers_work_with_zones_of_text_ids(tmp_path):
     ids = ("SF-Mission", "SF-Castro", "A")
     levers = {"fuel_price": {"percent": 50, "area": "SF-Mission"}}

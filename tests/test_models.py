@@ -195,6 +195,7 @@ def talk(number):
     ]
 
 
+@pytest.mark.slow
 def test_exact_replies_depend_on_neither_order_nor_number_of_workers(embedded):
     requests = [*talk(4), *(replace(request, grammar=GRAMMAR) for request in talk(2))]
     alone = LlamaCpp(embedded, workers=1)

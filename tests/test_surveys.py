@@ -243,6 +243,7 @@ def test_the_trips_of_2022s_persons_are_the_households(shared_data):
     assert np.allclose(made, survey.households["trips"])
 
 
+@pytest.mark.slow
 def test_the_roster_of_2017_has_the_members_that_the_household_counts(shared_data):
     survey = read_survey("nhts2017", shared_data / "nhts")
     homes, persons = survey.households, survey.persons
