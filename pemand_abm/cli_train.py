@@ -139,6 +139,51 @@ def export(
 
 @judge.command()
 @click.argument("sheets", type=FILE, nargs=-1, required=True)
+@click.option("--model", default="embedded", show_default=True, help="The model that judges.")
+@click.option("--adapter", help="A LoRA adapter on the model; `none` for the weights alone.")
+@click.option("--base-url", help="The server of an openai model.")
+@click.option("--remote", type=REMOTE, default="refuse", show_default=True, help=f"{REMOTE_HELP}.")
+@click.option("--workers", type=click.IntRange(min=1), help="Replies made at once.")
+@click.option(
+    "--decision",
+    type=click.Choice(["trips", "relocation"]),
+    default="trips",
+    show_default=True,
+    help="What the talks are about.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the requests.")
+@click.option("--out", type=FOLDER, help="Where to write; outputs/scores else.")
+def score(
+    sheets: tuple[Path, ...],
+    model: str,
+    adapter: str | None,
+    base_url: str | None,
+    remote: Remote,
+    workers: int | None,
+    decision: str,
+    seed: int,
+    out: Path | None,
+) -> None:
+    """Let a model judge the statements of SHEETS, whoever made them, as a moderator does.
+
+    It reads the statements alone, never the annotators' marks, and writes model_scores.csv.
+    """
+    from pemand_abm.cli_evaluate import answering
+    from pemand_abm.domains import DOMAINS
+    from pemand_abm.tables import write_csv
+    from pemand_abm.training.judge import read_items, scored
+
+    items = read_items(sheets)
+    out = out or Path("outputs/scores")
+    with answering(out, model, base_url, workers, None, adapter, remote=remote) as answers:
+        found = scored(items, answers, DOMAINS[decision], seed)
+    write_csv(found.astype("Int64"), out / "model_scores.csv")
+    lost = int(found.isna().any(axis=1).sum())
+    click.echo(f"{len(found)} statements, {lost} without marks; {out / 'model_scores.csv'}")
+
+
+@judge.command()
+@click.argument("sheets", type=FILE, nargs=-1, required=True)
 @click.option(
     "--scores",
     type=FILE,

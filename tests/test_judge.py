@@ -2,7 +2,9 @@
 
 import csv
 import json
+import re
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -11,6 +13,8 @@ from click.testing import CliRunner
 from sklearn.metrics import cohen_kappa_score
 
 from pemand_abm.cli import main
+from pemand_abm.dialogue import Reply
+from pemand_abm.domains import TRIPS
 from pemand_abm.errors import TableError
 from pemand_abm.protocols.pemand import CRITERIA
 from pemand_abm.training.judge import (
@@ -20,8 +24,10 @@ from pemand_abm.training.judge import (
     dealt,
     items_of,
     read_calibration,
+    read_items,
     read_scores,
     read_sheets,
+    scored,
     with_marks,
     write_calibration,
     write_sheets,
@@ -207,3 +213,44 @@ def test_the_shipped_sheet_says_that_no_person_filled_it_in():
     assert result.output.startswith("rule-made, not human")
     assert set(read_sheets([RULE_MADE])["note"]) == {"rule-made, not human"}
     assert read_sheets([RULE_MADE])["household_id"].nunique() == 60
+
+
+def test_a_judge_scores_a_sheet_by_its_statements_and_never_sees_the_marks(tmp_path):
+    sheet = pd.read_csv(RULE_MADE, dtype=str, keep_default_na=False)
+    items = read_items([RULE_MADE])
+    assert len(items) == sheet["item"].nunique()
+    heard = []
+
+    class Judge:
+        identity: ClassVar = {"model": "by length"}
+
+        def complete(self, requests):
+            # Backwards, as a server may answer.
+            for position, request in reversed(list(enumerate(requests))):
+                heard.append(request)
+                said = re.findall(r'^\[(\d+)\] (member \d+) answers (\S+): "', request.user, re.M)
+                marks = "persona=1; constraints=2; interaction=3; quality={}"
+                lines = [
+                    f"[{n}] SCORES: {marks.format(1 + int(v) % 3)} FEEDBACK: It is so."
+                    for n, _, v in said
+                ]
+                if "household 23246407" in request.label:
+                    lines = lines[:-1]
+                yield position, Reply("\n".join(lines))
+
+    found = scored(items, Judge(), TRIPS, 0)
+    text = "\n".join(r.system + r.user for r in heard)
+    assert "rule-made" not in text and "rule-strict" not in text
+    unread = items["household_id"] == "23246407"
+    assert found[unread].isna().all(axis=None) and unread.any()
+    wanted = 1 + items.loc[~unread, "value"].astype(int) % 3
+    assert (found.loc[~unread, "model_quality"] == wanted).all()
+    assert (found.loc[~unread, "model_persona"] == 1).all()
+    assert sum(r.user.count("] SCORES") for r in heard) == len(items)
+
+
+def test_sheets_without_their_columns_are_refused_together(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.csv").write_text("item,batch\n1,1\n")
+    with pytest.raises(TableError, match=r"(?s)a\.csv: lacks.*b\.csv: lacks"):
+        read_items([tmp_path / "a.csv", tmp_path / "b.csv"])

@@ -366,30 +366,47 @@ def _judge(
     if not statements or table.settings.moderator not in JUDGE_TRIES:
         return [Verdict(True) for _ in statements]
     names = {s.speaker for s in statements}
+    told = {p.member.name: p.narrative for p in table.personas if p.member.name in names}
+    for again in range(JUDGE_TRIES[table.settings.moderator]):
+        seed = seed_of(*table.key, "moderator", phase, attempt, again)
+        label = (f"household {table.household.id}", "moderator", phase)
+        (reply,) = yield [
+            judging(table.domain, table.constraints, told, estimate, statements, seed, label)
+        ]
+        verdicts = verdicts_of(reply, len(statements), table.settings.pass_marks)
+        if verdicts:
+            return verdicts
+    # A judge that cannot be read has no say; the deterministic checks have passed, and the
+    # transcript shows that no scores were given.
+    return [Verdict(True, phrase("unscored")) for _ in statements]
+
+
+def judging(
+    domain: Domain,
+    constraints: str,
+    speakers: Mapping[str, str],
+    estimate: str,
+    statements: Sequence[Utterance],
+    seed: int,
+    label: tuple[str, ...],
+) -> Request:
+    """Return the request that lets a judge score statements; *speakers* are narratives by name."""
     system, user = render(
         "pemand/moderator",
-        words=table.domain.words,
-        constraints=table.constraints,
-        speakers=[
-            {"name": p.member.name, "narrative": p.narrative}
-            for p in table.personas
-            if p.member.name in names
-        ],
+        words=domain.words,
+        constraints=constraints,
+        speakers=[{"name": n, "narrative": said} for n, said in speakers.items()],
         estimate=estimate,
         statements=statements,
     )
     form = grammar("pemand/moderator", n=len(statements))
-    for again in range(JUDGE_TRIES[table.settings.moderator]):
-        seed = seed_of(*table.key, "moderator", phase, attempt, again)
-        label = (f"household {table.household.id}", "moderator", phase)
-        (reply,) = yield [Request(system, user, seed, label, 60 * len(statements), 0.0, form)]
-        needed = table.settings.pass_marks
-        read = [_scores(reply.text, i, needed) for i in range(1, len(statements) + 1)]
-        if all(read) and not reply.cut:
-            return [v for v in read if v]
-    # A judge that cannot be read has no say; the deterministic checks have passed, and the
-    # transcript shows that no scores were given.
-    return [Verdict(True, phrase("unscored")) for _ in statements]
+    return Request(system, user, seed, label, 60 * len(statements), 0.0, form)
+
+
+def verdicts_of(reply: Reply, count: int, needed: Sequence[int]) -> list[Verdict]:
+    """Return a judge's verdict on each of *count* statements; none where a line cannot be read."""
+    read = [_scores(reply.text, i, needed) for i in range(1, count + 1)]
+    return [v for v in read if v] if all(read) and not reply.cut else []
 
 
 def _scores(text: str, number: int, needed: Sequence[int]) -> Verdict | None:

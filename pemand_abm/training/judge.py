@@ -18,9 +18,18 @@ import yaml
 from jinja2 import Environment, PackageLoader
 
 from pemand_abm import keys
+from pemand_abm.dialogue import Model, Request, seed_of
+from pemand_abm.domains import Domain
 from pemand_abm.errors import TableError, listed
 from pemand_abm.evaluation.agreement import quadratic_kappa
-from pemand_abm.protocols.pemand import CRITERIA, marks_in_order
+from pemand_abm.people import Utterance
+from pemand_abm.protocols.pemand import (
+    CRITERIA,
+    MOST_JUDGED,
+    judging,
+    marks_in_order,
+    verdicts_of,
+)
 from pemand_abm.tables import write_csv, write_text
 
 GUIDELINE = {
@@ -175,6 +184,62 @@ def read_sheets(paths: Sequence[Path]) -> pd.DataFrame:
     if faults:
         raise TableError(listed(faults, "annotation sheets"))
     return sheet.astype(dict.fromkeys(CRITERIA, int))
+
+
+def read_items(paths: Sequence[Path]) -> pd.DataFrame:
+    """Read the items of sheets, filled or not, each once (index item, `TOLD` without annotator).
+
+    Raises
+    ------
+    TableError
+        All faults of all files at once: what cannot be read, columns that lack.
+    """
+    faults: list[str] = []
+    parts = []
+    columns = [c for c in TOLD if c != "annotator"]
+    for path in paths:
+        try:
+            table = pd.read_csv(path, dtype=str, keep_default_na=False)
+        except (OSError, ValueError) as fault:
+            faults.append(f"{path}: cannot be read as CSV ({fault})")
+            continue
+        lacking = [c for c in columns if c not in table]
+        if lacking:
+            faults.append(f"{path}: lacks {', '.join(lacking)}; take a sheet of `judge export`")
+            continue
+        parts.append(table[columns])
+    if not faults and not sum(map(len, parts)):
+        faults.append("no row")
+    if faults:
+        raise TableError(listed(faults, "annotation sheets"))
+    return pd.concat(parts).drop_duplicates("item").set_index("item")
+
+
+def scored(items: pd.DataFrame, model: Model, domain: Domain, seed: int) -> pd.DataFrame:
+    """Return a model's marks of the statements of sheets (index item, ``model_CRITERION``).
+
+    It judges as an advising moderator does, a household's statements together, with each speaker's
+    facts for a narrative, since sheets hold none. NaN where its reply cannot be read.
+    """
+    asked: list[Request] = []
+    of: list[list[str]] = []
+    for home, talk in items.groupby("household_id", sort=False):
+        for start in range(0, len(talk), MOST_JUDGED):
+            part = talk.iloc[start : start + MOST_JUDGED]
+            rows = part.to_dict("records")
+            said = [Utterance(r["speaker"], r["phase"], r["statement"], r["value"]) for r in rows]
+            profiles = {r["speaker"]: r["profile"] for r in rows}
+            key = seed_of(seed, str(home), "judge score", start)
+            label = (f"household {home}", "moderator", "sheet")
+            constraints = rows[0]["household"]
+            asked.append(judging(domain, constraints, profiles, "none", said, key, label))
+            of.append(part.index.to_list())
+    found = pd.DataFrame(np.nan, items.index, [f"model_{c}" for c in CRITERIA])
+    for position, reply in model.complete(asked):
+        names = of[position]
+        for item, verdict in zip(names, verdicts_of(reply, len(names), (1, 1, 1, 1)), strict=False):
+            found.loc[item] = [verdict.scores[c] for c in CRITERIA]
+    return found
 
 
 def read_scores(path: Path | None, sheet: pd.DataFrame) -> pd.DataFrame | None:
