@@ -87,6 +87,16 @@ def test_the_loss_falls_and_a_stopped_run_goes_on_from_its_checkpoint(tiny, tmp_
 
 
 @needs_tokenizer
+def test_a_recipe_can_have_a_number_count_more_than_a_word(tiny):
+    tokenizer = AutoTokenizer.from_pretrained(str(tiny))
+    weight = lora.token_weights(tokenizer, len(tokenizer), 8)
+    said = tokenizer("SCORES: persona=3; quality=1 FEEDBACK: It fits.")["input_ids"]
+    heavy = [tokenizer.decode([i]).strip() for i in said if weight[i] == 8]
+    assert heavy == ["3", "1"]
+    assert all(weight[i] in (1, 8) for i in said)
+
+
+@needs_tokenizer
 def test_only_the_reply_has_labels_and_long_examples_are_left_out_and_told(tiny, tmp_path):
     tokenizer = AutoTokenizer.from_pretrained(str(tiny))
     row = lora.tokenized(tokenizer, examples()[0]["messages"])

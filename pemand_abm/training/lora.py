@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -94,7 +95,9 @@ def fit(
     a_step = recipe.fit.batch * recipe.fit.accumulate
     wanted = steps or math.ceil(recipe.fit.epochs * len(trained) / a_step)
     torch.manual_seed(recipe.seed)
-    trainer = _trainer(recipe, _adapted(recipe, base, start), trained, checked, out, wanted)
+    model = _adapted(recipe, base, start)
+    weight = token_weights(tokenizer, model.config.get_text_config().vocab_size, recipe.fit.numbers)
+    trainer = _trainer(recipe, model, weight, trained, checked, out, wanted)
     trainer.add_callback(_callback(show, minutes, wanted))
     last = _last_checkpoint(out)
     trainer.train(resume_from_checkpoint=str(last) if last else None)
@@ -113,6 +116,15 @@ def tokenized(tokenizer: Any, messages: Sequence[dict[str, str]]) -> dict[str, l
     ending = tokenizer.eos_token
     reply = tokenizer(messages[-1]["content"] + ending, add_special_tokens=False)["input_ids"]
     return {"input_ids": prompt + reply, "labels": [IGNORED] * len(prompt) + reply}
+
+
+def token_weights(tokenizer: Any, size: int, numbers: float) -> Any:
+    """Return how many times each token of a vocabulary of *size* counts in the loss."""
+    import torch
+
+    weight = torch.ones(size)
+    weight[[i for token, i in tokenizer.get_vocab().items() if re.search("[0-9]", token)]] = numbers
+    return weight
 
 
 def _save(model: Any, folder: Path) -> None:
@@ -176,7 +188,7 @@ def _adapted(recipe: Recipe, base: Path, start: Path | None) -> Any:
 
 
 def _trainer(
-    recipe: Recipe, model: Any, trained: list, checked: list, out: Path, wanted: int
+    recipe: Recipe, model: Any, weight: Any, trained: list, checked: list, out: Path, wanted: int
 ) -> Any:
     import torch
     from transformers import EarlyStoppingCallback, PrinterCallback, Trainer, TrainingArguments
@@ -199,6 +211,7 @@ def _trainer(
             loss = torch.nn.functional.cross_entropy(
                 found.logits[:, :-1].float().flatten(0, 1),
                 labels[:, -most:].flatten(),
+                weight=weight.to(found.logits.device),
                 ignore_index=IGNORED,
             )
             return (loss, found) if return_outputs else loss
